@@ -8,7 +8,9 @@
 
 pub mod counters;
 pub mod event;
+pub mod ib;
 pub mod names;
 pub mod offsets;
+pub mod provider;
 pub mod verb;
 pub mod wr;

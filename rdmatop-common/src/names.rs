@@ -8,21 +8,6 @@ pub mod map {
     pub const LOSSES: &str = "LOSSES";
     /// What each process put into [`EVENTS`]: [`crate::counters::Caller`].
     pub const CALLERS: &str = "CALLERS";
-    /// Modify calls between entry and return, by the low bits of the thread id.
-    pub const MODIFY_CALLS: &str = "MODIFY_CALLS";
-    /// Modify calls that found their place in [`MODIFY_CALLS`] taken, by thread and hook.
-    pub const MODIFY_REST: &str = "MODIFY_REST";
-    /// Destroy calls between entry and return, by the low bits of the thread id.
-    pub const DESTROY_CALLS: &str = "DESTROY_CALLS";
-    /// Destroy calls that found their place in [`DESTROY_CALLS`] taken, by thread and hook.
-    pub const DESTROY_REST: &str = "DESTROY_REST";
-    /// MR and CQ destroys between entry and return, by thread and hook.
-    pub const OBJECT_CALLS: &str = "OBJECT_CALLS";
-    /// Verb calls by ioctl between entry and return, by the low bits of the thread id.
-    pub const IOCTL_CALLS: &str = "IOCTL_CALLS";
-    /// Verb calls that found their place in [`IOCTL_CALLS`] or `WRITE_CALLS` taken, and calls of rdma_cm, by
-    /// thread and hook.
-    pub const VERB_CALLS: &str = "VERB_CALLS";
     /// One word: 1 once every program is attached. Until then nothing is counted or emitted.
     pub const CONTROL: &str = "CONTROL";
     /// Verb counters: an array that user space reads through mmap.
@@ -57,14 +42,8 @@ pub mod map {
     pub const USER_QPS: &str = "USER_QPS";
     /// Numbers of [`USER_SLOTS`] that no QP has had yet, as ranges.
     pub const FREE_USER: &str = "FREE_USER";
-    /// Numbers of destroyed user QPs, the oldest first.
-    pub const USED_USER: &str = "USED_USER";
     /// From process and handle to the number of a user QP.
     pub const USER_INDEX: &str = "USER_INDEX";
-    /// From `ib_qp *` to the number of a user QP.
-    pub const USER_NUMBERS: &str = "USER_NUMBERS";
-    /// Work requests that programs build with the `ibv_wr_*` calls, by the number of the user QP.
-    pub const USER_BATCHES: &str = "USER_BATCHES";
     /// Hits of probes on programs, by CPU.
     pub const USER_HITS: &str = "USER_HITS";
     /// Packets and receives that the programs of SoftRoCE saw, by CPU.

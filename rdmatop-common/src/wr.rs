@@ -43,8 +43,6 @@ pub mod flag {
 pub const NO_STATUS: u32 = u32::MAX;
 /// [`WrRecord::opcode`] when the opcode is not known.
 pub const NO_OPCODE: u32 = u32::MAX;
-/// Bit that is set in [`WrRecord::opcode`] of a receive: `IB_WC_RECV`, include/uapi/rdma/ib_user_verbs.h.
-pub const RECV: u32 = 128;
 
 /// A work request that was posted, or has ended.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -88,25 +88,16 @@ pub(crate) static DESTROY_REST: HashMap<CallKey, DestroyCall> = HashMap::with_ma
 #[map]
 pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_max_entries(256, 0);
 
-/// Verb calls by ioctl between entry and return: see body/calls.
+/// Calls of verbs, by ioctl and `write()`, and of rdma_cm between entry and return: see body/calls.
 #[map]
-pub(crate) static IOCTL_CALLS: Array<CallEntry<VerbCall>> = Array::with_max_entries(IOCTL_ENTRIES, 0);
+pub(crate) static VERB_CALLS: Array<CallEntry<VerbCall>> = Array::with_max_entries(VERB_CALL_ENTRIES, 0);
 
-/// Number of entries in [`IOCTL_CALLS`], a power of two.
-pub(crate) const IOCTL_ENTRIES: u32 = 512;
+/// Number of entries in [`VERB_CALLS`], a power of two.
+pub(crate) const VERB_CALL_ENTRIES: u32 = 1024;
 
-/// Verb calls that found their entry taken, and calls of rdma_cm.
+/// Calls that found their entry taken.
 #[map]
-pub(crate) static VERB_CALLS: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(512, 0);
-
-/// `write()` calls of verbs between entry and return, by the low bits of the thread id. Every doorbell is
-/// such a call, and an array element costs a tenth of a hash entry. A call that finds its entry taken goes to
-/// `VERB_CALLS`.
-#[map]
-pub(crate) static WRITE_CALLS: Array<WriteCall> = Array::with_max_entries(WRITE_ENTRIES, 0);
-
-/// Number of entries in [`WRITE_CALLS`], a power of two.
-pub(crate) const WRITE_ENTRIES: u32 = 512;
+pub(crate) static VERB_REST: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(512, 0);
 
 /// Verb counters. The kernel side writes them; user space reads them through mmap. There is one counter for
 /// all CPUs, changed by atomic adds, because a process rarely calls the same verb on two CPUs at once.
@@ -284,7 +275,7 @@ pub(crate) struct DestroyCall {
     pub(crate) known: QpKnown,
 }
 
-/// A verb call in flight.
+/// A call of a verb or of rdma_cm in flight.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct VerbCall {
@@ -293,20 +284,8 @@ pub(crate) struct VerbCall {
     pub(crate) file: u64,
     /// `struct ib_uverbs_ioctl_hdr *`, the kernel's copy on the stack of the caller, still valid at return.
     pub(crate) header: u64,
-    /// `struct ib_uverbs_attr *` in the user's memory.
+    /// In the user's memory: `struct ib_uverbs_attr *`, or the buffer of `write()`.
     pub(crate) attrs: u64,
-}
-
-/// A write() in flight.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct WriteCall {
-    pub(crate) start_ns: u64,
-    /// The user's buffer.
-    pub(crate) buffer: u64,
-    /// The calling thread; 0 where the place is free.
-    pub(crate) tid: u32,
-    pub(crate) reserved: u32,
 }
 
 /// What the programs know about a QP of any provider. They read once what never changes about a QP, so that

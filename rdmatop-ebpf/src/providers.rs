@@ -1,5 +1,5 @@
-//! All providers whose work requests are counted, for programs that see the QPs of all. A new provider adds
-//! one case to each function.
+//! All providers whose work requests are counted. A new provider adds a case to `counts`, `records` and
+//! [`of!`].
 
 use rdmatop_common::counters::QpSlot;
 
@@ -20,6 +20,19 @@ fn is_siw(qp: u64) -> bool {
     is_known(&OFF_SIW_QP_BASE) && Siw::counts(get_or_zero(qp, &OFF_QP_DEVICE))
 }
 
+#[inline(always)]
+fn qp_of(path: *mut QpPath) -> u64 {
+    // SAFETY: the map checked the pointer.
+    unsafe { (*path).qp }
+}
+
+/// Calls a function of the provider of a QP.
+macro_rules! of {
+    ($qp:expr, $function:ident($($argument:expr),*)) => {
+        if is_siw($qp) { Siw::$function($($argument),*) } else { Rxe::$function($($argument),*) }
+    };
+}
+
 impl Provider for Any {
     #[inline(always)]
     fn counts(device: u64) -> bool {
@@ -27,55 +40,42 @@ impl Provider for Any {
     }
 
     #[inline(always)]
+    fn records(device: u64) -> bool {
+        Rxe::records(device) || Siw::records(device)
+    }
+
+    #[inline(always)]
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
-        if is_siw(qp) {
-            Siw::layout(path, qp, flags)
-        } else {
-            Rxe::layout(path, qp, flags)
-        }
+        of!(qp, layout(path, qp, flags))
     }
 
     #[inline(always)]
     fn consumers(qp: u64) -> (u32, u32) {
-        if is_siw(qp) {
-            Siw::consumers(qp)
-        } else {
-            Rxe::consumers(qp)
-        }
+        of!(qp, consumers(qp))
     }
 
     #[inline(always)]
     fn has_work(qp: u64) -> bool {
-        if is_siw(qp) {
-            Siw::has_work(qp)
-        } else {
-            Rxe::has_work(qp)
-        }
+        of!(qp, has_work(qp))
+    }
+
+    #[inline(always)]
+    fn peer(qp: u64, slot: *mut QpSlot) {
+        of!(qp, peer(qp, slot));
     }
 
     #[inline(always)]
     fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool) {
-        // SAFETY: the map checked the pointer.
-        if is_siw(unsafe { (*path).qp }) {
-            Siw::modified(path, slot, reset, new_psn);
-        } else {
-            Rxe::modified(path, slot, reset, new_psn);
-        }
+        of!(qp_of(path), modified(path, slot, reset, new_psn));
     }
 
     #[inline(always)]
     fn breaking(path: *mut QpPath, slot: *mut QpSlot) {
-        // SAFETY: the map checked the pointer.
-        if !is_siw(unsafe { (*path).qp }) {
-            Rxe::breaking(path, slot);
-        }
+        of!(qp_of(path), breaking(path, slot));
     }
 
     #[inline(always)]
     fn flushed(path: *mut QpPath, slot: *mut QpSlot) {
-        // SAFETY: the map checked the pointer.
-        if !is_siw(unsafe { (*path).qp }) {
-            Rxe::flushed(path, slot);
-        }
+        of!(qp_of(path), flushed(path, slot));
     }
 }

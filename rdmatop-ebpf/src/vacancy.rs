@@ -36,7 +36,7 @@ fn reuse(limit: u32) -> Option<u32> {
 
 /// Takes a free slot, `UNCOUNTED` for none. `moving`: 1 for a QP that moves, which may get any slot. Retired
 /// slots come first, so that slots in use stay at the start of the array and a sweep is short. Global: see
-/// `functions`.
+/// `slots`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {

@@ -78,6 +78,13 @@ pub(crate) fn release(word: *mut u64) {
     add(word, u64::MAX);
 }
 
+/// The two members of 32 bits that share a word in memory, the first one first. All machines that the
+/// programs run on are little endian.
+#[inline(always)]
+pub(crate) fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
 /// Zeroes a place word by word. Otherwise LLVM calls a memset that goes byte by byte, at five instructions
 /// for each.
 ///

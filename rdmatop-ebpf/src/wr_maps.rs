@@ -96,6 +96,23 @@ pub(crate) struct Kept {
     pub(crate) flags: u32,
 }
 
+/// Which QP work requests are of, and whose that is: the filter compares it, and the records have it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QpOwner {
+    pub(crate) qpn: u32,
+    pub(crate) qp_type: u32,
+    pub(crate) device_index: u32,
+    /// Valid with `flag::OWNER_TASK`.
+    pub(crate) pid: u32,
+    /// Bits of `wr::flag` about the owner.
+    pub(crate) flags: u32,
+    /// The peer's QP number, `UNKNOWN_U32` when not known.
+    pub(crate) dest_qpn: u32,
+    pub(crate) comm: [u8; COMM_LEN],
+    pub(crate) device: [u8; DEVICE_NAME_LEN],
+}
+
 /// A QP that is followed. Counts begin when a program first saw it; index in the driver's ring = (count +
 /// base) & mask.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -132,6 +149,8 @@ pub(crate) struct WrQp {
     pub(crate) dropped_from: u64,
     /// See `dropped_from`; [`IN_RESET`] while the QP is in that state.
     pub(crate) dropped_to: u64,
+    /// 1 when a RESET may have emptied the receive queue since its last CQE.
+    pub(crate) emptied: u64,
     pub(crate) mask: u32,
     pub(crate) rq_mask: u32,
     pub(crate) base: u32,
@@ -139,16 +158,7 @@ pub(crate) struct WrQp {
     pub(crate) shift: u32,
     /// Bits of [`qp_flag`].
     pub(crate) flags: u32,
-    pub(crate) qpn: u32,
-    pub(crate) qp_type: u32,
-    pub(crate) device_index: u32,
-    pub(crate) owner_pid: u32,
-    /// Bits of `wr::flag` about the owner.
-    pub(crate) owner: u32,
-    /// 1 when a RESET may have emptied the receive queue since its last CQE.
-    pub(crate) emptied: u32,
-    pub(crate) owner_comm: [u8; COMM_LEN],
-    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
+    pub(crate) owner: QpOwner,
 }
 
 /// [`WrQp::dropped_to`] of a QP in RESET: the driver drops every WR on its queue.

@@ -79,7 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &["base", "common"]),
     ("nccl-log", &["base", "model"]),
     ("output", &["base"]),
-    ("sources", &["base", "model"]),
+    ("sources", &["base", "common", "model"]),
     ("views", &["base", "model", "output"]),
 ];
 

@@ -115,11 +115,16 @@ pub fn address(device: &str) -> Result<String> {
 /// Waits until `device` has the GID of its IPv4 address. The kernel fills the table from a work queue, and a
 /// QP that is connected earlier would not reach RTR.
 pub fn await_gid(device: &str) -> Result<()> {
-    let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
     let what = format!("the IPv4 GID of {device}");
     wait::until(&what, PATIENCE, || {
-        fs::read_to_string(&path).is_ok_and(|gid| gid.contains(":ffff:"))
+        gid(device).is_ok_and(|gid| gid.contains(":ffff:"))
     })
+}
+
+/// The GID of the IPv4 address of `device`, as sysfs writes it.
+pub fn gid(device: &str) -> Result<String> {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{IPV4_GID}");
+    Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
 }
 
 /// The kernel's own counter `name` of port 1 of `device`; `None` when the kernel has no such counter.

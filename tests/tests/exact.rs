@@ -304,6 +304,8 @@ fn attached_mid_way_it_counts_what_came_after() -> Result<()> {
         let qp = sample.qp(pid, id(ready, "qpn")?)?;
         let peer = sample.qp(pid, id(ready, "peer_qpn")?)?;
         assert!(qp.is("since_attach") && peer.is("since_attach"), "{qp:?}");
+        // No program saw the modify that named the peer.
+        assert_eq!(qp.field("remote_gid"), &lab::gid(DEVICE)?, "{qp:?}");
         table.equal(op, "tx_wr after attach", 500, qp.total("tx_wr"));
         table.equal(
             op,

@@ -225,7 +225,15 @@ impl Toolchain {
     }
 
     fn add_common(&self, command: &mut Command) {
-        command.args(["--package", "rdmatop-ebpf", "--target", TARGET, "--release"]);
+        command.args([
+            "--package",
+            "rdmatop-ebpf",
+            "--features",
+            "bpf",
+            "--target",
+            TARGET,
+            "--release",
+        ]);
         if self.build_std {
             command.args(["-Z", "build-std=core"]);
         }

@@ -20,14 +20,15 @@ use crate::{
         OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, StructBuffer,
         StructRead, counts, get, place_of,
     },
-    qps,
     record::{describe, fill, owner},
+    slots,
     task::{Depth, Entry, entry, now, stamp_known},
     words::{clear, copy, zeroed},
 };
 use rdmatop_common::{
     counters::loss,
     event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
+    ib::state::{ERR, RESET},
 };
 
 /// `enum ib_qp_attr_mask`, include/rdma/ib_verbs.h: the same on 5.10 to 7.2.
@@ -46,11 +47,6 @@ pub(crate) mod mask {
 
 /// `IB_AH_GRH`, include/rdma/ib_verbs.h.
 pub(crate) const AH_GRH: u8 = 1;
-
-/// `IB_QPS_RESET`: the state in which the kernel creates a QP.
-const RESET: u32 = 0;
-/// `IB_QPS_ERR`.
-const ERR: u32 = 6;
 
 const MODIFIES: Calls<ModifyCall> = Calls {
     entries: &MODIFY_CALLS,
@@ -77,7 +73,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     );
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
-    qps::made(known, qp);
+    slots::made(known, qp);
     send_whole(
         false,
         || owner(known),
@@ -109,11 +105,11 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
     MODIFIES.remember(hook::MODIFY_QP, &call);
     if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
-            qps::leaving(qp);
+            slots::leaving(qp);
         }
         let to = get::<u32>(attr, &OFF_ATTR_STATE);
         if to == Some(RESET) || works_in_softirqs() && to == Some(ERR) {
-            qps::emptying(qp, to == Some(RESET));
+            slots::emptying(qp, to == Some(RESET));
         }
     }
 }
@@ -188,7 +184,7 @@ fn modified(rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    let Some(known) = qps::learn(call.qp) else {
+    let Some(known) = slots::learn(call.qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -197,7 +193,7 @@ fn modified(rc: i32) -> Option<()> {
 }
 
 /// Reports a modify that returned, and remembers the QP's new state and port. Not inlined: the frames of a
-/// chain of calls share 512 bytes, and this one would leave too few for the functions that `qps::learn`
+/// chain of calls share 512 bytes, and this one would leave too few for the functions that `slots::learn`
 /// calls.
 #[inline(never)]
 fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
@@ -238,7 +234,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
         if counts() {
             let changed = attr_mask & mask::STATE != 0 && head.unreadable == 0;
             let state = u32::from((*known).state);
-            qps::modified(
+            slots::modified(
                 call.qp,
                 (*known).slot,
                 changed && state == RESET,
@@ -254,7 +250,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
 #[inline(always)]
 pub(crate) fn destroying(qp: u64) {
     if counts() && works_in_softirqs() {
-        qps::leaving(qp);
+        slots::leaving(qp);
     }
     let mut call = MaybeUninit::<DestroyCall>::uninit();
     let place = call.as_mut_ptr();
@@ -289,7 +285,7 @@ fn destroyed(rc: i32) -> Option<()> {
     };
     if rc == 0 {
         // Only now: rxe drains its rings inside destroy, and the programs still count those WRs.
-        qps::destroyed(call.qp, &call.known, call.start_ns);
+        slots::destroyed(call.qp, &call.known, call.start_ns);
     }
     send_whole(
         false,
@@ -319,7 +315,7 @@ pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
 pub(crate) fn async_event(event: u64) -> Option<()> {
     let qp = get::<u64>(event, &OFF_EVENT_ELEMENT)?;
     let what = get(event, &OFF_EVENT_EVENT).unwrap_or(UNKNOWN_U32);
-    let Some(known) = qps::learn(qp) else {
+    let Some(known) = slots::learn(qp) else {
         lost(loss::STASH);
         return None;
     };
@@ -341,6 +337,6 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
 /// program remembers a QP from before attach; the QP gets a slot now if many are free, else when it moves.
 #[inline(always)]
 pub(crate) fn queried(qp: u64) -> Option<()> {
-    qps::asked(qp);
+    slots::asked(qp);
     Some(())
 }

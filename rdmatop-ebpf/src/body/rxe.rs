@@ -16,8 +16,9 @@ use aya_ebpf::{
     Global,
     helpers::{bpf_loop, generated::bpf_get_smp_processor_id},
 };
-use rdmatop_common::counters::{
-    OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag,
+use rdmatop_common::{
+    counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
+    ib::{opcode, state},
 };
 
 use crate::{
@@ -30,28 +31,18 @@ use crate::{
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
     offsets::{
         OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
-        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
+        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
         OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
         OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
-        get, get_or_zero, is_known, member, read,
+        get, get_or_zero, is_known, member, read, read_into,
     },
     slots::{NOT_IN_ERR, Provider, at, find, find_busy},
     task::now,
     words::add,
 };
 
-/// Opcodes without data. For them the length field still holds the value of an earlier WR in the same
-/// element. `IB_WR_LOCAL_INV` and `IB_WR_BIND_MW`, include/uapi/rdma/ib_user_verbs.h; opcodes that only
-/// kernel consumers have begin at `IB_WR_REG_MR` = 0x20.
-const LOCAL_INV: u32 = 7;
-const BIND_MW: u32 = 8;
-const KERNEL_OPCODES: u32 = 0x20;
-/// `IB_QPS_RESET`.
-const RESET: u32 = 0;
 /// [`QpPath::failed`] of a QP without a failed WR.
 const NONE_FAILED: u64 = u64::MAX;
-/// `IB_WC_WR_FLUSH_ERR`.
-pub(super) const FLUSHED: u32 = 5;
 /// [`QpPath::rnr_expires`] of a QP whose timer no program has read yet, and of a QP that was waiting when a
 /// program first read its timer. No timer expires that late.
 const UNSEEN: u64 = u64::MAX;
@@ -92,6 +83,11 @@ pub(super) unsafe fn elements(path: *mut QpPath) -> Option<u64> {
 impl Provider for Rxe {
     #[inline(always)]
     fn counts(device: u64) -> bool {
+        is_rxe(device)
+    }
+
+    #[inline(always)]
+    fn records(device: u64) -> bool {
         is_rxe(device)
     }
 
@@ -174,6 +170,14 @@ impl Provider for Rxe {
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
 
+    #[inline(always)]
+    fn peer(qp: u64, slot: *mut QpSlot) {
+        if let Some(gid) = member(rxe_qp(qp), &OFF_RXE_QP_DGID) {
+            // SAFETY: the map checked the pointer, and nobody else has this slot.
+            read_into(unsafe { &mut (*slot).dest_gid }, gid);
+        }
+    }
+
     /// RESET empties both queues without CQEs, after a last call of the completer, whose program sees which
     /// WRs have succeeded. A new send PSN means that the QP goes to RTS and its queues start afresh.
     #[inline(always)]
@@ -246,7 +250,7 @@ unsafe fn stamp_of(path: *mut QpPath, wr: u64) -> *mut u64 {
 /// puts those of a kernel consumer there: the stamp is written ahead of them, and the completer counts them.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
-    let (path, slot) = find::<Rxe>(qp)?;
+    let (path, slot) = find(qp)?;
     // SAFETY: the map checked both pointers. Words with several writers are cursors, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
@@ -274,7 +278,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 /// moved.
 #[inline(always)]
 pub(crate) fn completing(rxe_qp: u64) -> Option<()> {
-    let (path, slot) = find_busy::<Rxe>(ib_qp(rxe_qp))?;
+    let (path, slot) = find_busy(ib_qp(rxe_qp))?;
     waited(path, slot, rxe_qp);
     sends(path, slot)
 }
@@ -359,7 +363,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
             // During RESET the task runs once more (6.12). Only while a modify to RESET is under way is the
             // state worth a read.
             if read_volatile(&raw const (*path).resetting) != 0
-                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(RESET)
+                && get::<u32>(rxe_qp((*path).qp), &OFF_RXE_QP_STATE) == Some(state::RESET)
                 && done_before < (*path).failed
             {
                 write_volatile(&raw mut (*path).failed, done_before);
@@ -429,10 +433,10 @@ unsafe extern "C" fn walk_one(_turn: u32, walk: *mut Walk) -> i64 {
             lost(loss::WALK);
             return 0;
         };
-        let bytes = if opcode == LOCAL_INV || opcode == BIND_MW || opcode >= KERNEL_OPCODES {
-            0
-        } else {
+        let bytes = if opcode::has_data(opcode) {
             u64::from(length)
+        } else {
+            0
         };
         let class = if opcode < OPCODES as u32 {
             opcode as usize
@@ -654,7 +658,7 @@ pub(crate) fn transmitting(rxe: u64, pkt: u64) -> Option<()> {
         return None;
     }
     let psn = get::<u32>(pkt, &OFF_PKT_PSN)? & 0x00ff_ffff;
-    let (path, slot) = find::<Rxe>(ib_qp(rxe))?;
+    let (path, slot) = find(ib_qp(rxe))?;
     // SAFETY: the map checked both pointers; requests of one QP are sent by its one serial task.
     unsafe {
         let ahead = psn.wrapping_sub((*path).fresh_psn) & 0x00ff_ffff;

@@ -7,10 +7,13 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use rdmatop_common::counters::{QpSlot, slot_flag};
+use rdmatop_common::{
+    counters::{QpSlot, slot_flag},
+    ib::FLUSHED,
+};
 
 use crate::{
-    body::rxe::{FLUSHED, Rxe, elements},
+    body::rxe::{Rxe, elements},
     cursor::advance,
     maps::QpPath,
     offsets::{OFF_WQE_STATUS, get},

@@ -330,7 +330,7 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
 /// WRs too, and they show as posted.
 #[inline(always)]
 pub(crate) fn doorbell(qp: u64) -> Option<()> {
-    let (path, slot) = find::<Siw>(qp)?;
+    let (path, slot) = find(qp)?;
     // SAFETY: the map checked both pointers. Each word that is stored is a cursor, see `advance`.
     unsafe {
         add(&raw mut (*slot).doorbells, 1);
@@ -360,7 +360,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
 /// calls it for a READ by the peer, even for a QP that has never moved.
 #[inline(always)]
 pub(crate) fn activating(siw: u64) -> Option<()> {
-    let (path, slot) = find_busy::<Siw>(ib_qp(siw))?;
+    let (path, slot) = find_busy(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
         let taken = taken(path, siw);
@@ -392,7 +392,7 @@ pub(crate) fn read_ending(wqe: u64, opcode: u32) -> Option<()> {
     }
     // For a siw_wqe of the sending side this address is not that of a QP, so the lookup below fails.
     let siw = wqe - u64::from(OFF_SIW_RX_WQE.load());
-    let (path, slot) = known::<Siw>(ib_qp(siw))?;
+    let (path, slot) = known(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe { finished(slot, taken(path, siw), beside_this_read(siw)) };
     Some(())
@@ -407,7 +407,7 @@ pub(crate) fn sent(siw: u64, sqe: u64, status: u32, stack: u64) -> Option<()> {
         return None;
     }
     let call = Call::begin(stack);
-    let (path, slot) = find::<Siw>(ib_qp(siw))?;
+    let (path, slot) = find(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
         call.counted(slot, &Cqe::of_send(ib_qp(siw), status));
@@ -437,7 +437,7 @@ pub(crate) fn received(siw: u64, bytes: u32, status: u32, stack: u64) -> Option<
         return None;
     }
     let call = Call::begin(stack);
-    let (path, slot) = find::<Siw>(ib_qp(siw))?;
+    let (path, slot) = find(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
         call.counted(slot, &Cqe::of_receive(ib_qp(siw), status, bytes));
@@ -462,7 +462,7 @@ pub(crate) fn no_room(cq: u64, event: u32, stack: u64) -> Option<()> {
     }
     let siw = siw_qp(cqe.qp);
     let of_this_cq = get(siw, &OFF_SIW_SCQ) == Some(cq) || get(siw, &OFF_SIW_RCQ) == Some(cq);
-    match known::<Siw>(cqe.qp) {
+    match known(cqe.qp) {
         // SAFETY: the map checked the pointer.
         Some((_, slot)) if of_this_cq => unsafe { cqe.not_placed(slot) },
         _ => lost(loss::MISSED),
@@ -507,7 +507,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
 #[inline(always)]
 pub(crate) fn ending(kref: u64) -> Option<()> {
     let siw = kref - u64::from(OFF_SIW_QP_REF.load());
-    let (path, slot) = known::<Siw>(ib_qp(siw))?;
+    let (path, slot) = known(ib_qp(siw))?;
     // SAFETY: the map checked both pointers.
     unsafe {
         posted(path, slot, siw, taken(path, siw));

@@ -6,8 +6,8 @@ use super::{calls::Calls, hook, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
-        FREE_VERB_ERRORS, FREE_VERBS, IOCTL_CALLS, IOCTL_ENTRIES, NOEXIST, VERB_CALLS, VERB_ERROR_INDEX,
-        VERB_ERRORS, VERB_INDEX, VERBS, VerbCall,
+        FREE_VERB_ERRORS, FREE_VERBS, NOEXIST, VERB_CALL_ENTRIES, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS,
+        VERB_INDEX, VERB_REST, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, counts, get, read},
     pool,
@@ -29,10 +29,11 @@ const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
 
-const IOCTLS: Calls<VerbCall> = Calls {
-    entries: &IOCTL_CALLS,
-    number: IOCTL_ENTRIES,
-    rest: &VERB_CALLS,
+/// Calls by ioctl and by `write()`.
+pub(super) const CALLS: Calls<VerbCall> = Calls {
+    entries: &VERB_CALLS,
+    number: VERB_CALL_ENTRIES,
+    rest: &VERB_REST,
 };
 
 /// The verb number of a write command.
@@ -82,7 +83,7 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
         header,
         attrs,
     };
-    IOCTLS.remember(hook::VERB, &call);
+    CALLS.remember(hook::VERB, &call);
     Some(())
 }
 
@@ -147,7 +148,7 @@ fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = IOCTLS.recall(hook::VERB, &mut call) else {
+    let Some(call) = CALLS.recall(hook::VERB, &mut call) else {
         not_entered(loss::MISSED);
         return None;
     };

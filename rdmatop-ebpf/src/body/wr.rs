@@ -19,6 +19,7 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
+    ib::{self, opcode},
     wr::{NO_OPCODE, NO_STATUS, WrFilter, WrRecord, count, flag, kind},
 };
 
@@ -34,30 +35,15 @@ use crate::{
     task::now,
     words::{self, add, copy, zeroed},
     wr_maps::{
-        IN_RESET, Outstanding, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS, WR_QUEUES,
-        WrKey, WrQp, qp_flag,
+        IN_RESET, Outstanding, QpOwner, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS,
+        WR_QUEUES, WrKey, WrQp, qp_flag,
     },
 };
 
 /// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record
 /// would cost more than the record, and before Linux 6.4 it would let softirqs run inside the program (see
 /// `emit::wakeup`).
-pub(crate) const NO_WAKEUP: u64 = 1;
-/// `IB_QPS_RESET`.
-pub(super) const RESET: u32 = 0;
-/// `IB_QPT_RC`, `IB_QPT_UC`: connected to one peer. `IB_QPT_UD`.
-const RC: u32 = 2;
-const UC: u32 = 3;
-const UD: u32 = 4;
-/// `IB_SEND_SIGNALED`.
-const SIGNALED: u32 = 2;
-/// Opcodes with immediate data: `IB_WR_RDMA_WRITE_WITH_IMM` and `IB_WR_SEND_WITH_IMM`.
-const WRITE_IMM: u32 = 1;
-const SEND_IMM: u32 = 3;
-/// As in [`super::rxe`]: opcodes without data, whose length field still holds the value of an earlier WR.
-const LOCAL_INV: u32 = 7;
-const BIND_MW: u32 = 8;
-const KERNEL_OPCODES: u32 = 0x20;
+const NO_WAKEUP: u64 = 1;
 /// How often to try a claim; all tries take some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
@@ -132,37 +118,46 @@ pub(super) fn release(qp: *mut WrQp) {
     words::release(unsafe { &raw mut (*qp).claims });
 }
 
-/// Makes a record of one of a QP's WRs.
+/// Makes a record of a WR, with what is known about its QP.
 #[inline(always)]
-pub(super) fn send(qp: *mut WrQp, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut WrRecord)) {
+pub(crate) fn record(qp: &QpOwner, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut WrRecord)) {
     let Some(mut entry) = WR_EVENTS.reserve::<WrRecord>(0) else {
         lost(loss::WR_RING);
         return;
     };
     let record = zeroed(&mut entry);
-    // SAFETY: the map checked the pointer; the names are whole words at a multiple of 8 in both.
+    record.ts_ns = ts_ns;
+    record.kind = kind;
+    record.qpn = qp.qpn;
+    record.qp_type = qp.qp_type;
+    record.device_index = qp.device_index;
+    record.owner_pid = qp.pid;
+    record.flags = qp.flags as u16;
+    record.dest_qpn = qp.dest_qpn;
+    // SAFETY: the names are whole words at a multiple of 8 in both.
     unsafe {
-        record.ts_ns = ts_ns;
-        record.kind = kind;
-        record.object = (*qp).rxe + u64::from(OFF_RXE_QP_IBQP.load());
-        record.qpn = (*qp).qpn;
-        record.qp_type = (*qp).qp_type;
-        record.device_index = (*qp).device_index;
-        record.owner_pid = (*qp).owner_pid;
-        record.flags = (*qp).owner as u16;
-        record.dest_qpn = UNKNOWN_U32;
-        copy(&raw const (*qp).owner_comm, &raw mut record.owner_comm);
-        copy(&raw const (*qp).device_name, &raw mut record.device);
-        if (*qp).qp_type == RC || (*qp).qp_type == UC {
-            let dest: u32 = get_or_zero((*qp).rxe, &OFF_RXE_QP_DEST);
-            record.dest_qpn = dest;
-            if let Some(gid) = member((*qp).rxe, &OFF_RXE_QP_DGID) {
-                read_into(&mut record.dest_gid, gid);
-            }
-        }
+        copy(&raw const qp.comm, &raw mut record.owner_comm);
+        copy(&raw const qp.device, &raw mut record.device);
     }
     fill(record);
     entry.submit(NO_WAKEUP);
+}
+
+/// Makes a record of one of a QP's WRs.
+#[inline(always)]
+pub(super) fn send(qp: *mut WrQp, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut WrRecord)) {
+    // SAFETY: the map checked the pointer.
+    let (rxe, owner) = unsafe { ((*qp).rxe, &(*qp).owner) };
+    record(owner, kind, ts_ns, |record| {
+        record.object = rxe + u64::from(OFF_RXE_QP_IBQP.load());
+        if matches!(owner.qp_type, ib::qp_type::RC | ib::qp_type::UC) {
+            record.dest_qpn = get_or_zero(rxe, &OFF_RXE_QP_DEST);
+            if let Some(gid) = member(rxe, &OFF_RXE_QP_DGID) {
+                read_into(&mut record.dest_gid, gid);
+            }
+        }
+        fill(record);
+    });
 }
 
 /// State of a walk over new posts.
@@ -231,11 +226,11 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
         let mut flags = u32::from(flag::DETAILS);
         found.opcode = get_or_zero(wqe, &OFF_WQE_OPCODE);
         let send_flags: u32 = get_or_zero(wqe, &OFF_WQE_FLAGS);
-        if send_flags & SIGNALED != 0 || (*qp).flags & qp_flag::SIGNALS_ALL != 0 {
+        if send_flags & ib::SIGNALED != 0 || (*qp).flags & qp_flag::SIGNALS_ALL != 0 {
             flags |= u32::from(flag::SIGNALED);
         }
         let opcode = found.opcode;
-        if opcode != LOCAL_INV && opcode != BIND_MW && opcode < KERNEL_OPCODES {
+        if opcode::has_data(opcode) {
             found.bytes = get_or_zero(wqe, &OFF_WQE_LENGTH);
         }
         // The wr_id of a kernel consumer is an address, which rdmatop never shows.
@@ -243,12 +238,12 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
             flags |= u32::from(flag::WR_ID);
             found.wr_id = get_or_zero(wqe, &OFF_WQE_WR_ID);
         }
-        if opcode == WRITE_IMM || opcode == SEND_IMM {
+        if opcode::has_imm(opcode) {
             flags |= u32::from(flag::IMM);
             found.imm = u32::from_be(get_or_zero::<u32>(wqe, &OFF_WQE_IMM));
         }
         found.dest_qpn = UNKNOWN_U32;
-        if (*qp).qp_type == UD {
+        if (*qp).owner.qp_type == ib::qp_type::UD {
             found.dest_qpn = get_or_zero(wqe, &OFF_WQE_UD_QPN);
         }
         if (*walk).tid != 0 {
@@ -280,9 +275,9 @@ unsafe extern "C" fn post_one(_turn: u32, walk: *mut Posts) -> i64 {
     0
 }
 
-/// Writes what is known about a WR of the send queue.
+/// Writes what is known about a WR.
 #[inline(always)]
-fn describe(record: &mut WrRecord, found: &Outstanding) {
+pub(crate) fn describe(record: &mut WrRecord, found: &Outstanding) {
     record.flags |= found.flags as u16;
     record.wr_id = found.wr_id;
     record.opcode = found.opcode;
@@ -462,7 +457,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
             (*followed).bell_ns = at;
         } else {
             let pid_tgid = bpf_get_current_pid_tgid();
-            let own = (pid_tgid >> 32) as u32 == (*followed).owner_pid;
+            let own = (pid_tgid >> 32) as u32 == (*followed).owner.pid;
             let _ = posts(followed, at, if own { pid_tgid & 0xffff_ffff } else { 0 });
         }
     }
@@ -494,7 +489,7 @@ pub(crate) fn completing(rxe: u64) -> Option<()> {
     // SAFETY: the map checked the pointer; the words are written whole.
     unsafe {
         let known = read_volatile(&raw const (*followed).dropped_to) == IN_RESET;
-        if get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(RESET) {
+        if get::<u32>(rxe, &OFF_RXE_QP_STATE) == Some(ib::state::RESET) {
             if !known {
                 write_volatile(&raw mut (*followed).dropped_from, to);
                 write_volatile(&raw mut (*followed).dropped_to, IN_RESET);

@@ -4,99 +4,28 @@ use core::ptr::{read_volatile, write_volatile};
 
 use rdmatop_common::{
     counters::loss,
-    wr::{NO_STATUS, RECV, WrFilter, count, flag, kind},
+    ib::{RECV, WITH_IMM, qp_type::UD},
+    wr::{NO_STATUS, WrFilter, count, flag, kind},
 };
 
 use crate::{
     body::{
-        rxe_shared::is_full,
+        rxe_shared::{Cqe, is_full},
         wr::{claim, consumed, counted, ends, found_at, posts, release, send},
     },
     cursor::advance,
     emit::{lost, lost_many},
-    maps::QpnKey,
-    offsets::{
-        OFF_CQ_DEVICE, OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RXE_CQ_IBCQ, OFF_RXE_CQ_USER, OFF_RXE_QP_SCQ,
-        OFF_WC_BYTE_LEN, OFF_WC_OPCODE, OFF_WC_QP, OFF_WC_STATUS, OFF_WQE_WR_ID, get, get_or_zero, member,
-        read,
-    },
+    offsets::{OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RXE_QP_SCQ, OFF_WQE_WR_ID, get, get_or_zero, member},
     task::now,
     words::add,
     wr_maps::{Kept, WR_CQES, WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
 };
 
-/// `IB_WC_WITH_IMM`.
-const WITH_IMM: u32 = 2;
-/// `IB_QPT_UD`.
-const UD: u32 = 4;
-
-/// The fields of a CQE.
-struct Cqe {
-    wr_id: u64,
-    status: u32,
-    opcode: u32,
-    bytes: u32,
-    /// Network order.
-    imm: u32,
-    src_qp: u32,
-    flags: u32,
-}
-
-/// The head of `struct ib_uverbs_wc` (uAPI, the same on every kernel), which a user program's CQ holds:
-/// `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm, `qp_num`, `src_qp`, `wc_flags`.
-type UserWc = [u64; 5];
-
-#[inline(always)]
-fn halves(word: u64) -> (u32, u32) {
-    let bytes = word.to_ne_bytes();
-    (
-        u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-        u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
-    )
-}
-
 /// Entry of `rxe_cq_post(cq, cqe, solicited)`, which is about to place a CQE.
 #[inline(always)]
 pub(crate) fn posted(cq: u64, cqe: u64) -> Option<()> {
-    let (qp, said) = if get::<u8>(cq, &OFF_RXE_CQ_USER)? != 0 {
-        let wc = read::<UserWc>(cqe)?;
-        let (status, opcode) = halves(wc[1]);
-        let (_, bytes) = halves(wc[2]);
-        let (imm, qpn) = halves(wc[3]);
-        let (src_qp, flags) = halves(wc[4]);
-        let key = QpnKey {
-            device: get(member(cq, &OFF_RXE_CQ_IBCQ)?, &OFF_CQ_DEVICE)?,
-            qpn,
-            reserved: 0,
-        };
-        let said = Cqe {
-            wr_id: wc[0],
-            status,
-            opcode,
-            bytes,
-            imm,
-            src_qp,
-            flags,
-        };
-        let qp = match WR_QPNS.get_ptr(&key) {
-            // SAFETY: the map checked the pointer.
-            Some(qp) => unsafe { *qp },
-            None => 0,
-        };
-        (qp, said)
-    } else {
-        let said = Cqe {
-            wr_id: 0,
-            status: get(cqe, &OFF_WC_STATUS)?,
-            opcode: get(cqe, &OFF_WC_OPCODE)?,
-            bytes: get(cqe, &OFF_WC_BYTE_LEN)?,
-            imm: 0,
-            src_qp: 0,
-            flags: 0,
-        };
-        (get::<u64>(cqe, &OFF_WC_QP)?, said)
-    };
-    let Some(followed) = WR_QPS.get_ptr_mut(&qp) else {
+    let said = Cqe::read(cq, cqe, &WR_QPNS)?;
+    let Some(followed) = WR_QPS.get_ptr_mut(&said.qp) else {
         // Either no program saw the QP's first packet, or there was no room for the QP. Whether the trace
         // asks for its WRs is not known.
         counted(count::HAPPENED, 1);
@@ -294,7 +223,7 @@ fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
                     record.flags |= flag::IMM;
                     record.imm = u32::from_be(said.imm);
                 }
-                if (*qp).qp_type == UD && (*qp).flags & qp_flag::KERNEL == 0 {
+                if (*qp).owner.qp_type == UD && (*qp).flags & qp_flag::KERNEL == 0 {
                     record.dest_qpn = said.src_qp;
                 }
             }

@@ -7,12 +7,9 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use rdmatop_common::{counters::loss, wr::count};
+use rdmatop_common::{counters::loss, ib::state::RESET, wr::count};
 
-use super::{
-    qp::mask,
-    wr::{RESET, counted},
-};
+use super::{qp::mask, wr::counted};
 use crate::{
     cursor::advance,
     emit::lost_many,

@@ -5,7 +5,7 @@ use core::{mem::MaybeUninit, ptr::read_volatile};
 
 use rdmatop_common::{
     counters::loss,
-    event::{COMM_LEN, DEVICE_NAME_LEN, UNKNOWN_U32},
+    event::{DEVICE_NAME_LEN, UNKNOWN_U32},
     wr::{WrFilter, count, flag},
 };
 
@@ -25,7 +25,7 @@ use crate::{
     },
     task::{Depth, entry, name_device, now, owner_of},
     words::zeroed,
-    wr_maps::{WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
+    wr_maps::{QpOwner, WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
 };
 
 /// `IB_SIGNAL_ALL_WR` of a QP.
@@ -70,7 +70,7 @@ pub(crate) fn created(res: u64) -> Option<()> {
 
 /// Begins to follow a QP, unless another CPU has just begun to. `is_new`: 1 if the QP has just been created,
 /// else 0. Returns [`NO_ROOM`] if a map has no room, else 0. Not inlined, so that it does not enlarge the
-/// callers' stack frames. Global: see `functions`.
+/// callers' stack frames. Global: see `slots`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
@@ -96,18 +96,19 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     new.rq_base = get_or_zero(new.rq, &OFF_QUEUE_INDEX);
     new.born_ns = now();
     new.device = get_or_zero(qp, &OFF_QP_DEVICE);
-    new.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
-    name_device(&mut new.device_name, new.device);
-    new.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
-    new.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    new.owner.device_index = get_or_unknown(new.device, &OFF_DEV_INDEX);
+    name_device(&mut new.owner.device, new.device);
+    new.owner.qpn = get(qp, &OFF_QP_NUM).unwrap_or(UNKNOWN_U32);
+    new.owner.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
+    new.owner.dest_qpn = UNKNOWN_U32;
     let mut buffer = StructBuffer::uninit();
     let owner = owner_of(
         entry(&mut buffer, member(qp, &OFF_QP_RES).unwrap_or(0)),
-        &mut new.owner_comm,
+        &mut new.owner.comm,
         Depth::Name,
     );
-    new.owner_pid = owner.pid;
-    new.owner = u32::from(owner.flags);
+    new.owner.pid = owner.pid;
+    new.owner.flags = u32::from(owner.flags);
     let user: u8 = get_or_zero(rxe, &OFF_RXE_QP_USER);
     if user == 0 {
         new.flags |= qp_flag::KERNEL;
@@ -122,19 +123,12 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     if scq == get_or_zero(rxe, &OFF_RXE_QP_RCQ) {
         new.flags |= qp_flag::ONE_CQ;
     }
-    let identity = QpIdentity {
-        pid: new.owner_pid,
-        flags: new.owner,
-        comm: &new.owner_comm,
-        qpn: new.qpn,
-        device: &new.device_name,
-    };
-    if is_wanted(&identity) {
+    if is_wanted(&new.owner) {
         new.flags |= qp_flag::WANTED;
     }
     let key = QpnKey {
         device: new.device,
-        qpn: new.qpn,
+        qpn: new.owner.qpn,
         reserved: 0,
     };
     // Without one of the first two, no program would find the QP of a CQE, or that of a queue that ends. The
@@ -174,7 +168,7 @@ pub(super) fn forget(qp: u64) {
     let (key, sq) = unsafe {
         let key = QpnKey {
             device: (*known).device,
-            qpn: (*known).qpn,
+            qpn: (*known).owner.qpn,
             reserved: 0,
         };
         (key, (*known).sq)
@@ -195,24 +189,13 @@ pub(super) fn forget(qp: u64) {
     let _ = WR_QPS.remove(&qp);
 }
 
-/// What the filter compares with a QP.
-pub(crate) struct QpIdentity<'a> {
-    /// Valid with `flag::OWNER_TASK` in the flags.
-    pub(crate) pid: u32,
-    pub(crate) flags: u32,
-    pub(crate) comm: &'a [u8; COMM_LEN],
-    pub(crate) qpn: u32,
-    /// The device's name.
-    pub(crate) device: &'a [u8; DEVICE_NAME_LEN],
-}
-
 /// Whether the filter lets records of a QP through.
 #[inline(always)]
 #[expect(
     clippy::cast_ptr_alignment,
     reason = "a map's value is aligned to 8, and so is the place of the name in it and in what is known of the QP"
 )]
-pub(crate) fn is_wanted(qp: &QpIdentity<'_>) -> bool {
+pub(crate) fn is_wanted(qp: &QpOwner) -> bool {
     let Some(filter) = filter() else { return false };
     // SAFETY: the map checked the pointer.
     unsafe {
@@ -236,7 +219,7 @@ pub(crate) fn is_wanted(qp: &QpIdentity<'_>) -> bool {
         }
         if (*filter).device[0] != 0 {
             let wanted = (&raw const (*filter).device).cast::<u64>();
-            let own = (&raw const *qp.device).cast::<u64>();
+            let own = (&raw const qp.device).cast::<u64>();
             for word in 0..DEVICE_NAME_LEN / 8 {
                 if wanted.add(word).read_volatile() != own.add(word).read() {
                     return false;

@@ -3,15 +3,16 @@
 //! Entry programs remember a call even while counting is off. So a doorbell or a wait for an event that is
 //! under way when counting begins counts as a whole call and not as a loss.
 
+use core::mem::MaybeUninit;
+
 use super::{
-    enter_or, hook, not_entered,
-    verbs::{count, of_command, record_failure},
+    hook, not_entered,
+    verbs::{CALLS, count, of_command, record_failure},
 };
 use crate::{
-    emit::lost,
-    maps::{VERB_CALLS, VerbCall, WRITE_CALLS, WRITE_ENTRIES, enabled},
+    maps::{VerbCall, enabled},
     offsets::counts,
-    task::{call_key, now},
+    task::now,
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{counters::loss, verb};
@@ -36,57 +37,33 @@ fn word(address: u64) -> Option<u32> {
     unsafe { bpf_probe_read_user(address as *const u32) }.ok()
 }
 
-/// Remembers a call in the hash table. If an earlier call is still there, the loss is a verb call that is not
-/// counted (MISSED), not the record of an object.
+/// Remembers a call. If an earlier call of this thread is still remembered, its return probe did not fire.
 #[inline(always)]
-fn remember(hook: u32, start_ns: u64, buffer: u64) {
-    enter_or(
-        &VERB_CALLS,
-        hook,
-        &VerbCall {
-            start_ns,
-            file: 0,
-            header: 0,
-            attrs: buffer,
-        },
-        loss::MISSED,
-    );
+fn remember(hook: u32, buffer: u64) {
+    let call = VerbCall {
+        start_ns: now(),
+        file: 0,
+        header: 0,
+        attrs: buffer,
+    };
+    CALLS.remember_or(hook, &call, |_| not_entered(loss::MISSED));
 }
 
-/// Removes this thread's call from the hash table and returns its start and buffer.
+/// Forgets this thread's call and returns its start and buffer.
 #[inline(always)]
 fn recall(hook: u32) -> Option<(u64, u64)> {
-    let key = call_key(hook);
-    let Some(call) = VERB_CALLS.get_ptr(&key) else {
+    let mut call = MaybeUninit::uninit();
+    let Some(call) = CALLS.recall(hook, &mut call) else {
         not_entered(loss::MISSED);
         return None;
     };
-    // SAFETY: no other program writes this thread's entry while the thread is inside the call.
-    let (start_ns, buffer) = unsafe { ((*call).start_ns, (*call).attrs) };
-    let _ = VERB_CALLS.remove(&key);
-    Some((start_ns, buffer))
+    Some((call.start_ns, call.attrs))
 }
 
 /// Entry of `ib_uverbs_write(file, buf, count, pos)`.
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
-    let tid = call_key(hook::WRITE).tid;
-    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_ENTRIES - 1))?;
-    // SAFETY: the map checked the pointer. Two threads that share the place can both find it free; then one
-    // of them finds no call at its return and counts the loss.
-    unsafe {
-        let whose = (*place).tid;
-        if whose != 0 && whose != tid {
-            remember(hook::WRITE, now(), buffer);
-            return Some(());
-        }
-        if whose == tid && enabled() {
-            lost(loss::MISSED);
-        }
-        (*place).tid = tid;
-        (*place).buffer = buffer;
-        (*place).start_ns = now();
-    }
+    remember(hook::WRITE, buffer);
     Some(())
 }
 
@@ -96,18 +73,7 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 #[inline(always)]
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
-    let tid = call_key(hook::WRITE).tid;
-    let place = WRITE_CALLS.get_ptr_mut(tid & (WRITE_ENTRIES - 1))?;
-    // SAFETY: the map checked the pointer, and the place is this thread's.
-    let (start_ns, buffer) = unsafe {
-        if (*place).tid == tid {
-            let call = ((*place).start_ns, (*place).buffer);
-            (*place).tid = 0;
-            call
-        } else {
-            recall(hook::WRITE)?
-        }
-    };
+    let (start_ns, buffer) = recall(hook::WRITE)?;
     if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }
@@ -122,7 +88,7 @@ pub(crate) fn returned(rc: i32) -> Option<()> {
 /// Entry of `ucma_write(file, buf, len, pos)`.
 #[inline(always)]
 pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
-    remember(hook::CM, now(), buffer);
+    remember(hook::CM, buffer);
     Some(())
 }
 

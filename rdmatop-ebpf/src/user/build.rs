@@ -4,7 +4,7 @@
 use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::helpers::{bpf_loop, bpf_probe_read_user};
-use rdmatop_common::counters::OPCODES;
+use rdmatop_common::{counters::OPCODES, ib::opcode::SEND_IMM};
 
 use crate::{
     body::hook,
@@ -28,10 +28,6 @@ mod data {
     pub(super) const INLINE: u64 = 1;
 }
 
-/// `IBV_WR_SEND_WITH_IMM`: `wr_send_imm(qp, imm)` has the immediate data in its second argument, and
-/// `wr_rdma_write_imm(qp, rkey, remote_addr, imm)` in its fourth.
-const SEND_IMM: u32 = 3;
-
 /// Entry of `wr_send(qp)` and the other functions that begin a work request. The lower half of the cookie is
 /// the opcode, the upper half the offset of `wr_id` in a `struct ibv_qp_ex`.
 #[inline(always)]
@@ -41,6 +37,7 @@ pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()
     let opcode = cookie as u32;
     let class = class(opcode);
     if records::wanted() {
+        // `wr_send_imm(qp, imm)`, `wr_rdma_write_imm(qp, rkey, remote_addr, imm)`.
         let imm = if opcode == SEND_IMM { second } else { fourth };
         let _ = begin(number, qp, cookie >> 32, opcode, imm as u32);
     }
@@ -306,8 +303,10 @@ unsafe extern "C" fn of_batch(_turn: u32, batch: *mut Batch) -> i64 {
             let mut place = MaybeUninit::uninit();
             if let Some(built) = built {
                 let request = Request::posted(&mut place, (*batch).ts_ns, (*built).wr_id);
-                request.send((*built).opcode, (*built).send_flags, (*built).imm);
-                request.carries((*built).bytes, (*built).unread);
+                request
+                    .wr
+                    .send((*built).opcode, (*built).send_flags, (*built).imm);
+                request.wr.carries((*built).bytes, (*built).unread);
                 let _ = report(number, &raw const *request);
             } else if USER_WORK
                 .get_ptr(number)

@@ -16,17 +16,16 @@ use core::{
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
-    counters::loss,
     event::UNKNOWN_U32,
-    wr::{NO_OPCODE, RECV, WrFilter, WrRecord, count, flag, kind},
+    ib::RECV,
+    wr::{NO_OPCODE, WrFilter, count, flag, kind},
 };
 
 use crate::{
     body::{
         hook,
-        wr::{NO_WAKEUP, counted, filter, left_out},
+        wr::{counted, describe, filter, left_out, record},
     },
-    emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{
         OFF_CQ_ID, OFF_CQ_UOBJECT, OFF_CQ_USECNT, OFF_QP_RECV_CQ, OFF_QP_SEND_CQ, OFF_UOBJECT_HANDLE, get,
@@ -40,8 +39,7 @@ use crate::{
         records::{Request, report, unseen, wanted},
         sends::{doubt, recall},
     },
-    words::{add, copy, zeroed},
-    wr_maps::WR_EVENTS,
+    words::{add, copy, halves, zeroed},
 };
 
 #[inline(always)]
@@ -78,7 +76,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
     }
     // SAFETY: the map checked the pointers; words are written whole.
     unsafe {
-        let key = key((*work).owner_pid, handle);
+        let key = key((*work).owner.pid, handle);
         if let Some(older) = USER_CQS.get_ptr(&key)
             && ((*older).id != id || (*older).id_at != id_at)
         {
@@ -91,11 +89,10 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
             new.usecnt_at = usecnt_at;
             new.id_at = id_at;
             new.id = id;
-            new.device_index = (*work).device_index;
-            new.owner_pid = (*work).owner_pid;
-            new.owner = (*work).owner;
-            copy(&raw const (*work).owner_comm, &raw mut new.owner_comm);
-            copy(&raw const (*work).device_name, &raw mut new.device_name);
+            copy(&raw const (*work).owner, &raw mut new.owner);
+            new.owner.qpn = UNKNOWN_U32;
+            new.owner.qp_type = UNKNOWN_U32;
+            new.owner.dest_qpn = UNKNOWN_U32;
             // If another CPU was first, its entry stays.
             let _ = USER_CQS.insert(&key, &*new, NOEXIST);
         }
@@ -120,7 +117,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
 #[inline(always)]
 pub(super) fn leave(work: &UserWork) {
     for cq in [work.send_cq, work.receive_cq] {
-        if let Some(entry) = USER_CQS.get_ptr_mut(&key(work.owner_pid, cq)) {
+        if let Some(entry) = USER_CQS.get_ptr_mut(&key(work.owner.pid, cq)) {
             // SAFETY: the map checked the pointer.
             unsafe { add(&raw mut (*entry).gone, 1) };
         }
@@ -164,14 +161,7 @@ fn took(cq: u64, at: u64) -> Option<()> {
     let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let entry = USER_CQS.get_ptr_mut(&key(pid, cq))?;
     let mut place = MaybeUninit::<Request>::uninit();
-    let request = zeroed(&mut place);
-    request.kind = u32::from(kind::DONE);
-    request.status = (outcome >> 32) as u32;
-    request.ts_ns = now();
-    request.wr_id = wr_id;
-    request.flags = u32::from(flag::WR_ID);
-    request.opcode = NO_OPCODE;
-    request.dest_qpn = UNKNOWN_U32;
+    let request = Request::ended(&mut place, now(), wr_id, halves(outcome).1);
     // SAFETY: the map checked the pointer.
     let (sends, receives, is_whole) = unsafe {
         let (sends, receives) = (
@@ -184,8 +174,8 @@ fn took(cq: u64, at: u64) -> Option<()> {
         (sends, receives, is_it && gone == 0 && users == sends + receives)
     };
     if is_whole && sends == 0 {
-        request.flags |= u32::from(flag::RECEIVE);
-        request.opcode = RECV;
+        request.wr.flags |= u32::from(flag::RECEIVE);
+        request.wr.opcode = RECV;
     }
     // SAFETY: as above.
     let (sender, receiver) = unsafe {
@@ -236,25 +226,10 @@ fn report_of_cq(entry: *mut UserCq, request: *const Request) -> Option<()> {
             counted(count::SAMPLED_OUT, 1);
             return Some(());
         }
-        let Some(mut record) = WR_EVENTS.reserve::<WrRecord>(0) else {
-            lost(loss::WR_RING);
-            return Some(());
-        };
-        let of = zeroed(&mut record);
-        of.ts_ns = (*request).ts_ns;
-        of.wr_id = (*request).wr_id;
-        of.kind = (*request).kind as u16;
-        of.flags = (*request).flags as u16 | (*entry).owner as u16;
-        of.status = (*request).status;
-        of.opcode = (*request).opcode;
-        of.qpn = UNKNOWN_U32;
-        of.qp_type = UNKNOWN_U32;
-        of.dest_qpn = UNKNOWN_U32;
-        of.device_index = (*entry).device_index;
-        of.owner_pid = (*entry).owner_pid;
-        copy(&raw const (*entry).owner_comm, &raw mut of.owner_comm);
-        copy(&raw const (*entry).device_name, &raw mut of.device);
-        record.submit(NO_WAKEUP);
+        record(&(*entry).owner, kind::DONE, (*request).ts_ns, |record| {
+            record.status = (*request).status;
+            describe(record, &(*request).wr);
+        });
     }
     Some(())
 }

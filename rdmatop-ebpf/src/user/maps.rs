@@ -5,13 +5,13 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, Queue, Stack},
 };
-use rdmatop_common::{
-    counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free},
-    event::{COMM_LEN, DEVICE_NAME_LEN},
-};
+use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::maps::{CallEntry, CallKey};
+use crate::{
+    maps::{CallEntry, CallKey},
+    wr_maps::QpOwner,
+};
 
 /// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
 const MMAPABLE: u32 = 1 << 10;
@@ -115,13 +115,8 @@ pub(crate) struct UserCq {
     pub(crate) receiver: u32,
     /// `work_flag::WANTED` if the filter lets records of one of its QPs through.
     pub(crate) flags: u32,
-    pub(crate) device_index: u32,
-    pub(crate) owner_pid: u32,
-    /// Bits of `wr::flag` about the owner.
-    pub(crate) owner: u32,
-    pub(crate) reserved: u32,
-    pub(crate) owner_comm: [u8; COMM_LEN],
-    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
+    /// What is known of all its QPs.
+    pub(crate) owner: QpOwner,
 }
 
 /// A QP whose work requests make records.
@@ -143,7 +138,8 @@ pub(crate) struct UserWork {
     pub(crate) ends: u64,
     /// All sends below this number have ended. See user/sends.rs, also for the members up to `early_id`.
     pub(crate) ended: u64,
-    /// When the QP last changed its state before anything could be posted, ns; 0 when no program saw that.
+    /// When the QP last changed its state before anything could be posted, ns. Not valid in
+    /// [`follow::NOT_BEGUN`].
     pub(crate) begun_ns: u64,
     /// Calls that post and have not returned yet.
     pub(crate) flying: u64,
@@ -158,26 +154,17 @@ pub(crate) struct UserWork {
     pub(crate) zero: u64,
     /// Bits of [`work_flag`].
     pub(crate) flags: u32,
-    pub(crate) qpn: u32,
-    pub(crate) qp_type: u32,
-    pub(crate) device_index: u32,
-    pub(crate) owner_pid: u32,
-    /// Bits of `wr::flag` about the owner.
-    pub(crate) owner: u32,
-    /// The peer's QP number, `UNKNOWN_U32` when not known.
-    pub(crate) dest_qpn: u32,
     /// The threads that post and poll, 0 while none has.
     pub(crate) poster: u32,
     pub(crate) poller: u32,
-    /// Not 0 while it is not certain which request a completion is for.
-    pub(crate) unsure: u32,
+    /// One of [`follow`].
+    pub(crate) follow: u32,
     /// 1 after a modify to a state in which nothing can be posted to the send queue.
     pub(crate) is_empty: u32,
     /// One of [`signals`].
     pub(crate) signals: u32,
-    pub(crate) owner_comm: [u8; COMM_LEN],
     pub(crate) dest_gid: [u8; 16],
-    pub(crate) device_name: [u8; DEVICE_NAME_LEN],
+    pub(crate) owner: QpOwner,
 }
 
 /// Bits of [`UserWork::flags`].
@@ -186,6 +173,24 @@ pub(crate) mod work_flag {
     pub(crate) const USED: u32 = 1;
     /// The filter lets records of this QP through.
     pub(crate) const WANTED: u32 = 2;
+}
+
+/// Whether it is known which of a QP's requests a completion is for. `user/sends.rs` makes all steps:
+///
+/// ```text
+///  number given, RESET        modify, queue empty         post or end that is        next post
+/// ---------------> NOT_BEGUN ---------------> FOLLOWED ----------------> UNSURE ---------------> FORGOTTEN
+///                      ^                         |   missing or ambiguous   |                        |
+///                      +-------------------------+---------- RESET ---------+------------------------+
+/// ```
+pub(crate) mod follow {
+    pub(crate) const NOT_BEGUN: u32 = 0;
+    /// The QP's posts since its queue was last empty are in the map.
+    pub(crate) const FOLLOWED: u32 = 1;
+    /// They are still there, but not used.
+    pub(crate) const UNSURE: u32 = 2;
+    /// They have been removed.
+    pub(crate) const FORGOTTEN: u32 = 3;
 }
 
 /// Which sends of a QP make completions when they succeed.

@@ -4,8 +4,8 @@ use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
 use rdmatop_common::{
-    event::UNKNOWN_U32,
-    wr::{NO_OPCODE, RECV, flag, kind},
+    ib::{RECV, WITH_IMM, qp_type::UD},
+    wr::flag,
 };
 
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
     user::{
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
         qps::hits,
-        records::{Request, UD, look, report, unseen, wanted},
+        records::{Request, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
-    words::{add, zeroed},
+    words::{add, halves},
 };
 
 /// Bytes from one completion to the next in the array that `poll_cq` fills: `sizeof(struct ibv_wc)`.
@@ -26,9 +26,6 @@ const WC: u64 = 48;
 
 /// The most completions that one call may return; a higher result is ignored.
 const COMPLETIONS: i32 = 1 << 16;
-
-/// Bit of a completion's `wc_flags`: it has immediate data (`IBV_WC_WITH_IMM`).
-const WITH_IMM: u32 = 2;
 
 /// `IBV_WR_*` for each `IBV_WC_*` of a send that stands for only one kind of request, four bits each: RDMA
 /// READ, compare and swap, fetch and add, bind, invalidate. `IBV_WC_SEND` and `IBV_WC_RDMA_WRITE` stand for
@@ -123,10 +120,6 @@ fn of_completion(polled: &Polled, qpn: u32) -> Option<u32> {
     (unsafe { read_volatile(&raw const (*work).context) } == polled.context).then_some(number)
 }
 
-fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
-}
-
 /// Reports one completion. A `struct ibv_wc` has `wr_id`, status, opcode, `vendor_err`, `byte_len`, imm,
 /// `qp_num`, `src_qp`, `wc_flags`.
 unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
@@ -151,14 +144,7 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             return 0;
         };
         let mut place = MaybeUninit::<Request>::uninit();
-        let request = zeroed(&mut place);
-        request.kind = u32::from(kind::DONE);
-        request.status = status;
-        request.ts_ns = (*polled).ts_ns;
-        request.wr_id = wr_id;
-        request.flags = u32::from(flag::WR_ID);
-        request.opcode = NO_OPCODE;
-        request.dest_qpn = UNKNOWN_U32;
+        let request = Request::ended(&mut place, (*polled).ts_ns, wr_id, status);
         let of_receives = if status == 0 {
             opcode >= RECV
         } else {
@@ -167,22 +153,20 @@ unsafe extern "C" fn completion(_turn: u32, polled: *mut Polled) -> i64 {
             (*work).send_cq != (*work).receive_cq && (*work).receive_cq == (*polled).cq
         };
         if of_receives {
-            request.flags |= u32::from(flag::RECEIVE);
-            request.opcode = RECV;
+            request.wr.flags |= u32::from(flag::RECEIVE);
+            request.wr.opcode = RECV;
         }
         if status == 0 && of_receives {
-            request.opcode = opcode;
-            request.flags |= u32::from(flag::DETAILS);
-            request.bytes = bytes;
+            request.wr.opcode = opcode;
+            request.wr.carries(u64::from(bytes), 0);
             if wc_flags & WITH_IMM != 0 {
-                request.flags |= u32::from(flag::IMM);
-                request.imm = u32::from_be(imm);
+                request.wr.set_imm(imm);
             }
-            if (*work).qp_type == UD {
-                request.dest_qpn = source;
+            if (*work).owner.qp_type == UD {
+                request.wr.dest_qpn = source;
             }
         } else if status == 0 && (FIRST_KNOWN..=LAST_KNOWN).contains(&opcode) {
-            request.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
+            request.wr.opcode = (REQUEST_OF >> (opcode * 4) & 15) as u32;
         }
         if !of_receives {
             if status == 0 || (*work).send_cq != (*work).receive_cq {

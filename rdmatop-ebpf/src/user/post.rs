@@ -5,7 +5,8 @@ use core::{ffi::c_void, mem::MaybeUninit};
 use aya_ebpf::helpers::{bpf_loop, bpf_probe_read_user, generated};
 use rdmatop_common::{
     counters::{OPCODES, QpSlot},
-    wr::{self, RECV},
+    ib::{RECV, opcode::has_data},
+    wr,
 };
 
 use crate::{
@@ -30,10 +31,6 @@ const SEGMENTS: u32 = 1024;
 /// Size of a `struct ibv_sge`, and the offset of its length.
 const SGE: u64 = 16;
 const LENGTH: u64 = 8;
-
-/// `IBV_WR_LOCAL_INV` and `IBV_WR_BIND_MW`, which have no data.
-const LOCAL_INV: u32 = 7;
-const BIND_MW: u32 = 8;
 
 /// `IBV_WR_DRIVER1`, whose meaning only the provider knows. In the kernel another opcode has this number.
 const DRIVER1: u32 = 11;
@@ -223,10 +220,10 @@ unsafe extern "C" fn one(_turn: u32, list: *mut List) -> i64 {
 /// Adds up the lengths of a send's segments.
 #[inline(always)]
 fn sum(segments: u64, number: u32, opcode: u32) -> Segments {
-    if opcode == LOCAL_INV || opcode == BIND_MW {
-        Segments::default()
-    } else {
+    if has_data(opcode) {
         Segments::of(segments, number)
+    } else {
+        Segments::default()
     }
 }
 
@@ -249,16 +246,16 @@ unsafe fn record(list: *const List, at: u64, wr_id: u64, segments: u64, what: u6
                 records::unseen();
                 return 1;
             };
-            request.send(opcode, how as u32, (how >> 32) as u32);
+            request.wr.send(opcode, how as u32, (how >> 32) as u32);
             if records::is_datagram((*list).number as u32) {
-                request.dest_qpn = to as u32;
+                request.wr.dest_qpn = to as u32;
             }
         } else {
             of = Segments::of(segments, number);
-            request.opcode = RECV;
-            request.flags |= u32::from(wr::flag::RECEIVE);
+            request.wr.opcode = RECV;
+            request.wr.flags |= u32::from(wr::flag::RECEIVE);
         }
-        request.carries(of.bytes, of.unread);
+        request.wr.carries(of.bytes, of.unread);
         let _ = records::report((*list).number as u32, &raw const *request);
         of.unread
     }

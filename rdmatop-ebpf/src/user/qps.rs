@@ -14,7 +14,7 @@ use crate::{
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
-    pool, qps,
+    pool, slots,
     task::{call_key, now},
     user::{
         cqs,
@@ -78,7 +78,7 @@ fn take() -> Option<u32> {
 /// modify (`modifies`) counts a QP that finds no room as a loss: each listing would count it anew.
 #[inline(always)]
 pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
-    let known = qps::learn(qp)?;
+    let known = slots::learn(qp)?;
     // SAFETY: the map checked the pointer; other programs write only state, port and slot number, each whole.
     let known = unsafe { &*known };
     // SAFETY: as above.
@@ -86,7 +86,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
     if place != UNCOUNTED || known.flags & flag::OWNER_TASK == 0 {
         return None;
     }
-    if qps::is_left_to_kernel(known.device) {
+    if slots::is_left_to_kernel(known.device) {
         return None;
     }
     let object: u64 = get(qp, &OFF_QP_UOBJECT)?;

@@ -15,17 +15,18 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
-    wr::{NO_STATUS, WrFilter, WrRecord, count, flag, kind},
+    ib::{SIGNALED, opcode::has_imm, qp_type::UD},
+    wr::{NO_OPCODE, NO_STATUS, WrFilter, count, flag, kind},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
     body::{
         qp::{AH_GRH, mask},
-        wr::{NO_WAKEUP, counted, filter, left_out},
-        wr_qps::{QpIdentity, is_wanted},
+        wr::{counted, describe, filter, left_out, record},
+        wr_qps::is_wanted,
     },
-    emit::{lost, lost_many},
+    emit::lost_many,
     maps::{QpKnown, enabled},
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_STATE, WANT_USER_WORK, get,
@@ -37,17 +38,8 @@ use crate::{
         sends::{forget_all, moves, remember},
     },
     words::{add, clear, copy, zeroed},
-    wr_maps::WR_EVENTS,
+    wr_maps::Outstanding,
 };
-
-/// `IB_QPT_UD`.
-pub(super) const UD: u32 = 4;
-/// `IBV_SEND_SIGNALED`.
-const SIGNALED: u32 = 2;
-
-/// Opcodes with immediate data: `IBV_WR_RDMA_WRITE_WITH_IMM` and `IBV_WR_SEND_WITH_IMM`.
-const WRITE_IMM: u32 = 1;
-const SEND_IMM: u32 = 3;
 
 /// Whether records of work requests are asked for. If not, the verifier removes the code that depends on it.
 #[inline(always)]
@@ -60,37 +52,46 @@ pub(super) fn wanted() -> bool {
 #[repr(C)]
 pub(super) struct Request {
     pub(super) ts_ns: u64,
-    pub(super) wr_id: u64,
-    /// For an end: when the request was posted, ns; 0 when that is not known.
-    pub(super) post_ns: u64,
     pub(super) kind: u32,
     pub(super) status: u32,
-    pub(super) opcode: u32,
-    pub(super) bytes: u32,
-    /// In the host's byte order.
-    pub(super) imm: u32,
-    /// Bits of `wr::flag`.
-    pub(super) flags: u32,
-    pub(super) tid: u32,
-    /// [`UNKNOWN_U32`] for the peer that the QP is connected to.
-    pub(super) dest_qpn: u32,
+    pub(super) wr: Outstanding,
 }
 
 impl Request {
-    /// A request that the calling thread has posted.
     #[inline(always)]
-    pub(super) fn posted(place: &mut MaybeUninit<Self>, ts_ns: u64, wr_id: u64) -> &mut Self {
+    fn of(place: &mut MaybeUninit<Self>, ts_ns: u64, wr_id: u64) -> &mut Self {
         let request = zeroed(place);
-        request.kind = u32::from(kind::POST);
-        request.status = NO_STATUS;
         request.ts_ns = ts_ns;
-        request.wr_id = wr_id;
-        request.flags = u32::from(flag::WR_ID | flag::THREAD);
-        request.tid = bpf_get_current_pid_tgid() as u32;
-        request.dest_qpn = UNKNOWN_U32;
+        request.wr.wr_id = wr_id;
+        request.wr.flags = u32::from(flag::WR_ID);
+        request.wr.dest_qpn = UNKNOWN_U32;
         request
     }
 
+    /// A request that the calling thread has posted.
+    #[inline(always)]
+    pub(super) fn posted(place: &mut MaybeUninit<Self>, ts_ns: u64, wr_id: u64) -> &mut Self {
+        let request = Self::of(place, ts_ns, wr_id);
+        request.kind = u32::from(kind::POST);
+        request.status = NO_STATUS;
+        request.wr.post_ns = ts_ns;
+        request.wr.flags |= u32::from(flag::THREAD);
+        request.wr.tid = bpf_get_current_pid_tgid() as u32;
+        request
+    }
+
+    /// A request that has ended.
+    #[inline(always)]
+    pub(super) fn ended(place: &mut MaybeUninit<Self>, ts_ns: u64, wr_id: u64, status: u32) -> &mut Self {
+        let request = Self::of(place, ts_ns, wr_id);
+        request.kind = u32::from(kind::DONE);
+        request.status = status;
+        request.wr.opcode = NO_OPCODE;
+        request
+    }
+}
+
+impl Outstanding {
     /// Sets opcode, flags and immediate data (network order) of a send.
     #[inline(always)]
     pub(super) fn send(&mut self, opcode: u32, send_flags: u32, imm: u32) {
@@ -100,10 +101,16 @@ impl Request {
         } else {
             flag::SIGNALS_UNKNOWN
         });
-        if opcode == WRITE_IMM || opcode == SEND_IMM {
-            self.flags |= u32::from(flag::IMM);
-            self.imm = u32::from_be(imm);
+        if has_imm(opcode) {
+            self.set_imm(imm);
         }
+    }
+
+    /// Sets immediate data in network order.
+    #[inline(always)]
+    pub(super) fn set_imm(&mut self, imm: u32) {
+        self.flags |= u32::from(flag::IMM);
+        self.imm = u32::from_be(imm);
     }
 
     /// Sets the number of bytes, if the lengths of all segments could be read.
@@ -135,15 +142,15 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
             return None;
         }
         let is_post = (*request).kind == u32::from(kind::POST);
+        let is_receive = (*request).wr.flags & u32::from(flag::RECEIVE) != 0;
         let numbers = if !is_post {
             &raw mut (*work).ends
-        } else if (*request).flags & u32::from(flag::RECEIVE) != 0 {
+        } else if is_receive {
             &raw mut (*work).receives
         } else {
             &raw mut (*work).sends
         };
         let nth = read_volatile(numbers);
-        let is_receive = (*request).flags & u32::from(flag::RECEIVE) != 0;
         if is_post && !is_receive && (*filter).flags & WrFilter::NO_ENDS == 0 {
             let _ = remember(number, nth, request);
         } else {
@@ -162,38 +169,19 @@ pub(super) fn report(number: u32, request: *const Request) -> Option<()> {
             counted(count::FILTERED, 1);
             return None;
         }
-        let Some(mut entry) = WR_EVENTS.reserve::<WrRecord>(0) else {
-            lost(loss::WR_RING);
-            return None;
-        };
-        let record = zeroed(&mut entry);
-        record.ts_ns = (*request).ts_ns;
-        record.object = (*work).qp;
-        record.wr_id = (*request).wr_id;
-        record.post_ns = if is_post {
-            (*request).ts_ns
-        } else {
-            (*request).post_ns
-        };
-        record.kind = (*request).kind as u16;
-        record.flags = (*request).flags as u16 | (*work).owner as u16;
-        record.status = (*request).status;
-        record.opcode = (*request).opcode;
-        record.bytes = (*request).bytes;
-        record.imm = (*request).imm;
-        record.tid = (*request).tid;
-        record.qpn = (*work).qpn;
-        record.qp_type = (*work).qp_type;
-        record.device_index = (*work).device_index;
-        record.owner_pid = (*work).owner_pid;
-        record.dest_qpn = (*request).dest_qpn;
-        copy(&raw const (*work).owner_comm, &raw mut record.owner_comm);
-        copy(&raw const (*work).device_name, &raw mut record.device);
-        if (*request).dest_qpn == UNKNOWN_U32 {
-            record.dest_qpn = (*work).dest_qpn;
-            copy(&raw const (*work).dest_gid, &raw mut record.dest_gid);
-        }
-        entry.submit(NO_WAKEUP);
+        record(
+            &(*work).owner,
+            (*request).kind as u16,
+            (*request).ts_ns,
+            |record| {
+                record.object = (*work).qp;
+                record.status = (*request).status;
+                describe(record, &(*request).wr);
+                if (*request).wr.dest_qpn == UNKNOWN_U32 {
+                    copy(&raw const (*work).dest_gid, &raw mut record.dest_gid);
+                }
+            },
+        );
     }
     Some(())
 }
@@ -204,7 +192,7 @@ pub(super) fn is_datagram(number: u32) -> bool {
     // SAFETY: the map checked the pointer.
     USER_WORK
         .get_ptr(number)
-        .is_some_and(|work| unsafe { (*work).qp_type == UD })
+        .is_some_and(|work| unsafe { (*work).owner.qp_type == UD })
 }
 
 /// Counts a work request of which nothing is known but that it happened.
@@ -229,26 +217,16 @@ pub(super) fn introduce(number: u32, qp: u64, known: &QpKnown, handle: u64) -> O
         clear(work);
         (*work).qp = qp;
         (*work).handle = handle;
-        (*work).qpn = known.qpn;
-        (*work).qp_type = known.qp_type;
-        (*work).device_index = known.device_index;
-        (*work).owner_pid = known.owner_pid;
-        (*work).owner = u32::from(known.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL));
-        (*work).dest_qpn = UNKNOWN_U32;
-        copy(&raw const known.owner_comm, &raw mut (*work).owner_comm);
-        copy(&raw const known.device_name, &raw mut (*work).device_name);
-        let identity = QpIdentity {
-            pid: known.owner_pid,
-            flags: u32::from(known.flags),
-            comm: &known.owner_comm,
-            qpn: known.qpn,
-            device: &known.device_name,
-        };
-        let wanted = if is_wanted(&identity) {
-            work_flag::WANTED
-        } else {
-            0
-        };
+        let owner = &mut (*work).owner;
+        owner.qpn = known.qpn;
+        owner.qp_type = known.qp_type;
+        owner.device_index = known.device_index;
+        owner.pid = known.owner_pid;
+        owner.flags = u32::from(known.flags & (flag::OWNER_TASK | flag::OWNER_KERNEL));
+        owner.dest_qpn = UNKNOWN_U32;
+        copy(&raw const known.owner_comm, &raw mut owner.comm);
+        copy(&raw const known.device_name, &raw mut owner.device);
+        let wanted = if is_wanted(owner) { work_flag::WANTED } else { 0 };
         write_volatile(&raw mut (*work).flags, work_flag::USED | wanted);
     }
     find_by_qpn(number, qp, known);
@@ -287,8 +265,8 @@ pub(super) fn retire(number: u32) -> Option<()> {
         for context in [0, read_volatile(&raw const (*work).context)] {
             let key = UserQpn {
                 context,
-                pid: (*work).owner_pid,
-                qpn: (*work).qpn,
+                pid: (*work).owner.pid,
+                qpn: (*work).owner.qpn,
             };
             if let Some(owner) = USER_QPNS.get_ptr(&key)
                 && *owner == number
@@ -310,7 +288,7 @@ pub(super) fn look(number: u32) -> Option<()> {
         if read_volatile(&raw const (*work).context) != 0 || (*work).flags & work_flag::USED == 0 {
             return None;
         }
-        if (bpf_get_current_pid_tgid() >> 32) as u32 != (*work).owner_pid {
+        if (bpf_get_current_pid_tgid() >> 32) as u32 != (*work).owner.pid {
             return None;
         }
         let [context, _, _, send_cq, receive_cq] =
@@ -322,8 +300,8 @@ pub(super) fn look(number: u32) -> Option<()> {
         (*work).receive_cq = receive_cq;
         let key = UserQpn {
             context,
-            pid: (*work).owner_pid,
-            qpn: (*work).qpn,
+            pid: (*work).owner.pid,
+            qpn: (*work).owner.qpn,
         };
         // The kernel reuses QP numbers: the entry of an older QP with this number is replaced.
         let _ = USER_QPNS.insert(&key, &number, 0);
@@ -350,7 +328,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
             moves(number, work, to);
         }
         if attr_mask & mask::DEST_QPN != 0 {
-            (*work).dest_qpn = get(attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
+            (*work).owner.dest_qpn = get(attr, &OFF_ATTR_DEST_QPN).unwrap_or(UNKNOWN_U32);
         }
         if attr_mask & mask::AV != 0
             && get_or_zero::<u8>(attr, &OFF_ATTR_AH_FLAGS) & AH_GRH != 0

@@ -26,12 +26,15 @@ use core::{
 };
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
-use rdmatop_common::wr::{NO_OPCODE, flag};
+use rdmatop_common::{
+    ib::{qp_type::DRIVER, state},
+    wr::{NO_OPCODE, flag},
+};
 
 use crate::{
     task::now,
     user::{
-        maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, signals},
+        maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, follow, signals},
         records::Request,
     },
     words::{add, add_in_order, copy, fence, zeroed},
@@ -40,23 +43,12 @@ use crate::{
 
 /// How many posts of a QP are remembered.
 const DEPTH: u64 = 4096;
-/// `IB_QPT_DRIVER`, a QP type of the provider's own. EFA's (SRD) finishes requests in any order.
-const DRIVER: u32 = 0xff;
 /// -1: `add` gives one back with it.
 const BACK: u64 = u64::MAX;
 /// The `IBV_WC_*` of a successful request by its `IBV_WR_*`, four bits each.
 const COMPLETES_AS: u64 = 0x0705_6432_0011;
 /// Number of request kinds in [`COMPLETES_AS`].
 const KINDS: u32 = 11;
-/// Values of [`UserWork::unsure`]: the QP's posts are still in the map, or have been removed from it.
-const UNSURE: u32 = 1;
-const FORGOTTEN: u32 = 2;
-
-/// `enum ib_qp_state`.
-mod state {
-    pub(super) const RESET: u32 = 0;
-    pub(super) const RTS: u32 = 3;
-}
 
 /// The key of a post: the QP's number. SoftRoCE's posts are in this table by address, which is never so
 /// small.
@@ -78,7 +70,7 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             return;
         }
         (*work).is_empty = u32::from(to < state::RTS);
-        if to == state::RESET || (*work).begun_ns == 0 {
+        if to == state::RESET || (*work).follow == follow::NOT_BEGUN {
             forget_all(number, work);
             (*work).ended = (*work).sends;
             (*work).early = 0;
@@ -87,11 +79,15 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
             (*work).poller = 0;
             // No call is in flight now: one that still counts is one whose return no program saw.
             write_volatile(&raw mut (*work).flying, 0);
-            write_volatile(&raw mut (*work).unsure, 0);
+            let next = if to == state::RESET {
+                follow::NOT_BEGUN
+            } else {
+                follow::FOLLOWED
+            };
+            write_volatile(&raw mut (*work).follow, next);
         }
         if (*work).poster == 0 {
-            let begun_ns = if to == state::RESET { 0 } else { now() };
-            write_volatile(&raw mut (*work).begun_ns, begun_ns);
+            write_volatile(&raw mut (*work).begun_ns, now());
         }
     }
 }
@@ -100,17 +96,15 @@ pub(super) unsafe fn moves(number: u32, work: *mut UserWork, to: u32) {
 #[inline(always)]
 unsafe fn follows(work: *const UserWork) -> bool {
     // SAFETY: the caller's pointer is that of the map.
-    unsafe {
-        read_volatile(&raw const (*work).begun_ns) != 0 && read_volatile(&raw const (*work).unsure) == 0
-    }
+    unsafe { read_volatile(&raw const (*work).follow) == follow::FOLLOWED }
 }
 
 #[inline(always)]
 unsafe fn is_unsure(work: *mut UserWork) {
     // SAFETY: as above.
     unsafe {
-        if read_volatile(&raw const (*work).unsure) == 0 {
-            write_volatile(&raw mut (*work).unsure, UNSURE);
+        if follows(work) {
+            write_volatile(&raw mut (*work).follow, follow::UNSURE);
         }
     }
 }
@@ -166,23 +160,15 @@ pub(super) fn remember(number: u32, nth: u64, request: *const Request) -> Option
         let sends = &raw mut (*work).sends;
         if !follows(work) {
             add(sends, 1);
-            if read_volatile(&raw const (*work).unsure) == UNSURE {
+            if read_volatile(&raw const (*work).follow) == follow::UNSURE {
                 forget_all(number, work);
-                write_volatile(&raw mut (*work).unsure, FORGOTTEN);
+                write_volatile(&raw mut (*work).follow, follow::FORGOTTEN);
             }
             return None;
         }
-        let mut place = MaybeUninit::<Outstanding>::uninit();
-        let post = zeroed(&mut place);
-        post.wr_id = (*request).wr_id;
-        post.post_ns = (*request).ts_ns;
-        post.opcode = (*request).opcode;
-        post.bytes = (*request).bytes;
-        post.imm = (*request).imm;
-        post.dest_qpn = (*request).dest_qpn;
-        post.flags = (*request).flags;
+        let post = &(*request).wr;
         let is_deep = nth.wrapping_sub(read_volatile(&raw const (*work).ended)) >= DEPTH;
-        if is_deep || WR_OUTSTANDING.insert(&key(number, nth), &*post, 0).is_err() {
+        if is_deep || WR_OUTSTANDING.insert(&key(number, nth), post, 0).is_err() {
             is_unsure(work);
         }
         add_in_order(sends, 1);
@@ -277,12 +263,12 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
         let zero = read_volatile(&raw const (*work).zero);
         let mut found = Search {
             number: u64::from(number),
-            wr_id: (*request).wr_id,
+            wr_id: (*request).wr.wr_id,
             next: from,
             found: zero,
             unasked: zero,
             mode: match known {
-                _ if (*work).qp_type == DRIVER => mode::ANY,
+                _ if (*work).owner.qp_type == DRIVER => mode::ANY,
                 signals::ALL => mode::ALL,
                 signals::ASKED if !failed => mode::ASKED,
                 _ => 0,
@@ -365,18 +351,18 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
             return None;
         };
         if place == 0 {
-            not_found(work, (*request).wr_id, to);
+            not_found(work, (*request).wr.wr_id, to);
             return None;
         }
         let at = key(number, place - 1);
         let mut copied = MaybeUninit::<Outstanding>::uninit();
         let post = zeroed(&mut copied);
         copy(WR_OUTSTANDING.get_ptr(&at)?, &raw mut *post);
-        if (*request).status == 0 && !fits(post.opcode, completion) && (*work).qp_type != DRIVER {
+        if (*request).status == 0 && !fits(post.opcode, completion) && (*work).owner.qp_type != DRIVER {
             is_unsure(work);
             return None;
         }
-        if (*work).qp_type == DRIVER {
+        if (*work).owner.qp_type == DRIVER {
             let _ = WR_OUTSTANDING.remove(&at);
             pass_ended(number, work, to);
         } else {
@@ -387,13 +373,11 @@ pub(super) fn recall(number: u32, request: *mut Request, completion: u32) -> Opt
         if !is_probed || !follows(work) {
             return None;
         }
-        (*request).post_ns = post.post_ns;
-        (*request).opcode = post.opcode;
-        (*request).bytes = post.bytes;
-        (*request).imm = post.imm;
-        (*request).dest_qpn = post.dest_qpn;
-        (*request).flags |=
-            post.flags & u32::from(flag::DETAILS | flag::IMM | flag::SIGNALED | flag::SIGNALS_UNKNOWN);
+        // The end has no thread: the one that posted the request may not be the one that polls.
+        let keeps = flag::WR_ID | flag::DETAILS | flag::IMM | flag::SIGNALED | flag::SIGNALS_UNKNOWN;
+        post.flags = (*request).wr.flags | post.flags & u32::from(keeps);
+        post.tid = 0;
+        copy(post, &raw mut (*request).wr);
     }
     Some(())
 }

@@ -55,6 +55,21 @@ spelled! {
     }
 }
 
+impl QpState {
+    /// It may be posted to, and waits for its peer.
+    pub const INIT: Self = Self(1);
+    /// Ready to receive.
+    pub const RTR: Self = Self(2);
+    /// Ready to send.
+    pub const RTS: Self = Self(3);
+    /// The send queue drains.
+    pub const SQD: Self = Self(4);
+    /// The send queue stopped at an error.
+    pub const SQE: Self = Self(5);
+    /// Both queues are flushed.
+    pub const ERR: Self = Self(6);
+}
+
 impl QpType {
     /// Subnet management, QP 0.
     pub const SMI: Self = Self(0);
@@ -205,6 +220,22 @@ mod tests {
         assert_eq!(QpState(3).to_string(), "RTS");
         assert_eq!(QpState(9).to_string(), "?9");
         assert_eq!(serde_json::to_string(&QpType(2)).unwrap(), "\"RC\"");
+    }
+
+    #[test]
+    fn the_numbers_of_states_match_their_names() {
+        let states = [
+            QpState::INIT,
+            QpState::RTR,
+            QpState::RTS,
+            QpState::SQD,
+            QpState::SQE,
+            QpState::ERR,
+        ];
+        assert_eq!(
+            states.map(|state| state.name().unwrap()),
+            ["INIT", "RTR", "RTS", "SQD", "SQE", "ERR"]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rdmatop_common::wr::WrFilter;
+use rdmatop_common::{provider::Counted, wr::WrFilter};
 use zerocopy::FromZeros as _;
 
 use super::plan::Plan;
@@ -109,11 +109,14 @@ pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> 
 }
 
 /// Why work requests of a device are not among the events.
-fn why_unseen(device: &DeviceRow) -> Option<&'static str> {
-    match device.driver.as_deref()? {
-        "rdma_rxe" => None,
-        "siw" => Some("those of soft iWARP are only counted (`rdmatop --once`)"),
-        _ => Some("programs post to it without entering the kernel"),
+fn why_unseen(device: &DeviceRow) -> Option<String> {
+    match Counted::of_driver(device.driver.as_deref()?) {
+        Some(counted) if counted.has_records => None,
+        Some(counted) => Some(format!(
+            "those of {} are only counted (`rdmatop --once`)",
+            counted.name
+        )),
+        None => Some("programs post to it without entering the kernel".to_owned()),
     }
 }
 

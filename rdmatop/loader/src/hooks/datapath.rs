@@ -1,11 +1,11 @@
 //! Providers whose data path goes through the kernel, and where to hook it.
 //!
-//! A new provider needs one more table here, programs in rdmatop-ebpf, and the meaning of its counters in
-//! `model/engine/providers/mod.rs`.
+//! A new provider needs its record in rdmatop-common (`provider.rs`), one more table here, programs in
+//! rdmatop-ebpf, and the meaning of its counters in `model/engine/providers/mod.rs`.
 
 use std::collections::BTreeMap;
 
-use rdmatop_common::{counters::slot_flag, offsets::UNKNOWN};
+use rdmatop_common::{counters::slot_flag, offsets::UNKNOWN, provider};
 
 use crate::{
     hooks::{Compared, Fast, Hook, Path, Role, Skip, control::CONTROL_PLANE, work::WORK_HOOKS},
@@ -33,12 +33,8 @@ pub struct DataPath {
     pub hooks: &'static [Hook],
 }
 
-pub(super) const RXE_MODULE: &str = "rdma_rxe";
-
 static RXE_PATH: Path = Path {
-    driver: RXE_MODULE,
-    name: "SoftRoCE",
-    provider: slot_flag::provider::RXE,
+    of: &provider::RXE,
     needs: &[
         "OFF_RXE_QP_IBQP",
         "OFF_RXE_QP_USER",
@@ -54,7 +50,7 @@ static RXE_PATH: Path = Path {
 };
 
 const RXE_HOOK: Hook = Hook {
-    module: RXE_MODULE,
+    module: provider::RXE.driver,
     path: Some(&RXE_PATH),
     skip: Skip::Count,
     ..Hook::BASE
@@ -80,6 +76,7 @@ pub const RXE: DataPath = DataPath {
                 "OFF_WQE_OPCODE",
                 "OFF_WQE_LENGTH",
                 "OFF_RXE_QP_STATE",
+                "OFF_RXE_QP_DGID",
                 "OFF_RXE_QP_RNR_EXPIRES",
                 "OFF_RXE_QP_RNR_PENDING",
             ]],
@@ -154,12 +151,8 @@ pub const RXE: DataPath = DataPath {
     ],
 };
 
-const SIW_MODULE: &str = "siw";
-
 static SIW_PATH: Path = Path {
-    driver: SIW_MODULE,
-    name: "soft iWARP",
-    provider: slot_flag::provider::SIW,
+    of: &provider::SIW,
     needs: &[
         "OFF_SIW_QP_BASE",
         "OFF_SIW_SENDQ",
@@ -182,7 +175,7 @@ static SIW_PATH: Path = Path {
 };
 
 const SIW_HOOK: Hook = Hook {
-    module: SIW_MODULE,
+    module: provider::SIW.driver,
     path: Some(&SIW_PATH),
     skip: Skip::Count,
     ..Hook::BASE
@@ -268,9 +261,7 @@ pub fn hooks() -> impl Iterator<Item = &'static Hook> {
 
 /// Removes the offsets by which the kernel side recognises a driver's QPs, so that it counts none of them.
 pub(crate) fn blank(offsets: &mut BTreeMap<&'static str, u32>) {
-    for of_driver in ["OFF_RXE_QP_IBQP", "OFF_SIW_QP_BASE"] {
-        offsets.insert(of_driver, UNKNOWN);
-    }
+    offsets.extend(provider::ALL.map(|counted| (counted.sign, UNKNOWN)));
 }
 
 /// Every hook.

@@ -8,6 +8,7 @@ pub mod datapath;
 pub(crate) mod reads;
 pub(crate) mod work;
 
+use rdmatop_common::provider::Counted;
 use rdmatop_model::event::EventKind;
 
 /// Where and how the kernel enters a program.
@@ -122,13 +123,9 @@ pub type Offsets = &'static [&'static [&'static str]];
 /// What all hooks of a provider's data path share.
 #[derive(Debug)]
 pub struct Path {
-    /// The module of the provider's driver. If it is not loaded, there is nothing to count, whichever module
-    /// has the hook's function.
-    pub driver: &'static str,
-    /// The provider's name for users.
-    pub name: &'static str,
-    /// The provider in the flags of its slots: one of `slot_flag::provider`.
-    pub provider: u32,
+    /// The provider. If its driver is not loaded, there is nothing to count, whichever module has the hook's
+    /// function.
+    pub of: &'static Counted,
     /// Offsets without which nothing can be counted.
     pub needs: &'static [&'static str],
 }
@@ -371,6 +368,7 @@ mod tests {
         }
         assert!(reads.is_empty(), "without a hook: {:?}", reads.keys());
         for path in DATA_PATHS {
+            assert!(path.path.needs.contains(&path.path.of.sign));
             for global in path.path.needs {
                 assert!(of_paths.contains_key(global), "no program reads {global}");
             }

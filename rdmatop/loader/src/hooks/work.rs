@@ -1,15 +1,13 @@
 //! The hooks that report work requests as events. Their programs are loaded only if a trace asks for these
 //! events by name.
 
-use rdmatop_common::counters::slot_flag;
+use rdmatop_common::provider;
 
-use crate::hooks::{Hook, Path, Skip, datapath::RXE_MODULE};
+use crate::hooks::{Hook, Path, Skip};
 use rdmatop_model::event::EventKind;
 
 static PATH: Path = Path {
-    driver: RXE_MODULE,
-    name: "SoftRoCE",
-    provider: slot_flag::provider::RXE,
+    of: &provider::RXE,
     needs: &[
         "OFF_RXE_QP_IBQP",
         "OFF_RXE_QP_SQ",
@@ -50,7 +48,7 @@ const FIRST: &[&str] = &[
 ];
 
 const HOOK: Hook = Hook {
-    module: RXE_MODULE,
+    module: provider::RXE.driver,
     path: Some(&PATH),
     events: POSTS,
     // The next visit finds by the ring's index what a skipped run would have reported.

@@ -30,7 +30,7 @@ impl Facts {
     pub fn counts(&self) -> bool {
         DATA_PATHS
             .iter()
-            .any(|path| self.modules.contains(path.path.driver))
+            .any(|path| self.modules.contains(path.path.of.driver))
     }
 
     /// Reads the facts about the kernel below `root`.

@@ -34,7 +34,7 @@ pub enum Decision {
 pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
     let leave = |verdict, id, why: String| Decision::Leave(verdict, Obstacle::new(id, why, ""));
     let no_driver = match hook.path {
-        Some(path) => !facts.modules.contains(path.driver),
+        Some(path) => !facts.modules.contains(path.of.driver),
         None => hook.role == Role::Finds && !facts.counts(),
     };
     if no_driver {
@@ -294,7 +294,7 @@ mod tests {
     /// Every subset of the modules that hooks name.
     fn module_sets() -> impl Iterator<Item = BTreeSet<String>> {
         let named: BTreeSet<&str> = all_hooks()
-            .flat_map(|h| [Some(h.module), h.path.map(|path| path.driver)])
+            .flat_map(|h| [Some(h.module), h.path.map(|path| path.of.driver)])
             .flatten()
             .collect();
         let named: Vec<&str> = named.into_iter().collect();
@@ -313,7 +313,7 @@ mod tests {
                 ..Facts::default()
             };
             for hook in all_hooks() {
-                let there = [Some(hook.module), hook.path.map(|path| path.driver)];
+                let there = [Some(hook.module), hook.path.map(|path| path.of.driver)];
                 let there = there.iter().flatten().all(|name| facts.modules.contains(*name))
                     && (hook.role != Role::Finds || facts.counts());
                 let decision = decide(hook, &facts);
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn without_a_driver_nothing_is_said_of_it() {
         for path in DATA_PATHS {
-            nothing_is_said_of(path.path.driver, path.path.name);
+            nothing_is_said_of(path.path.of.driver, path.path.of.name);
         }
     }
 

@@ -17,7 +17,7 @@ use rdmatop_model::{
 pub(super) fn of_data_path(path: &Path) -> String {
     format!(
         "Not seen: work requests, bytes and latency per QP on {}",
-        path.name
+        path.of.name
     )
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn causes(outcomes: &[Outcome], masked: bool) -> Vec<Cause> {
     };
     // To the user a data path is one thing, so this reports it once, whatever obstacles its programs have.
     let is_of = |outcome: &Outcome, path: &Path| {
-        let driver = outcome.hook.path.map(|of| of.driver);
-        driver == Some(path.driver) && outcome.hook.events.is_empty()
+        let driver = outcome.hook.path.map(|path| path.of.driver);
+        driver == Some(path.of.driver) && outcome.hook.events.is_empty()
     };
     let counted = |path: &Path| outcomes.iter().any(|o| is_of(o, path) && o.is_on());
     for path in DATA_PATHS.iter().map(|path| path.path) {

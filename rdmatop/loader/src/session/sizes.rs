@@ -39,7 +39,7 @@ pub(super) struct Sizes {
 }
 
 /// Bytes of the counters of a QP and of its data path, with its entries in QUEUE_SLOTS.
-const SLOT: u64 = 3400;
+const SLOT: u64 = 3416;
 /// Bytes of the entries of a QP in QP_INDEX and QPN_INDEX, if the kernel makes entries beforehand. Else a QP
 /// takes two buckets.
 const KNOWN: u64 = 320;

@@ -285,8 +285,8 @@ fn count(options: &Options, attacher: &mut Attacher<'_>) -> (Vec<Outcome>, DataP
     {
         let (outcomes, how) = attacher.datapath(path);
         if let Some(how) = how {
-            datapaths = datapaths.and(path.path.driver, how);
-            unknown.push((path.path.provider, plan::unknown(&outcomes)));
+            datapaths = datapaths.and(path.path.of.driver, how);
+            unknown.push((path.path.of.flag, plan::unknown(&outcomes)));
         }
         all.extend(outcomes);
     }
@@ -323,7 +323,7 @@ fn too_costly() -> Obstacle {
 fn counts_all_posts(datapaths: &DataPaths, facts: &Facts, hardware: bool) -> bool {
     let mut loaded = DATA_PATHS
         .iter()
-        .map(|path| path.path.driver)
+        .map(|path| path.path.of.driver)
         .filter(|driver| facts.modules.contains(*driver));
     !datapaths.is_empty() && !hardware && loaded.all(|driver| datapaths.of(driver).is_some())
 }

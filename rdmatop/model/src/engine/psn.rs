@@ -110,15 +110,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    const RTS: QpState = QpState(3);
-
     /// Readings of a QP that can send, a second apart, beside so many packets of its port in each.
     fn read(psn: &mut Psn, values: &[u32], packets: Option<u64>) {
         for value in values {
             let since_ns = psn.at_ns.max(SECOND);
             let reading = PsnReading {
                 psn: *value,
-                state: Some(RTS),
+                state: Some(QpState::RTS),
                 at_ns: since_ns + SECOND,
                 passed: packets.map(|packets| Passed { since_ns: 0, packets }),
             };

@@ -18,7 +18,10 @@ use super::{
     qp::{Key, Owner, Slot},
     qps::{QpRef, Qps},
 };
-use crate::input::{ReadAt, SlotsSample};
+use crate::{
+    ib::Gid,
+    input::{ReadAt, SlotsSample},
+};
 
 /// The QP that has a slot.
 #[derive(Clone, Copy, Debug)]
@@ -219,7 +222,10 @@ impl Traffic {
                 flow.resting = false;
                 flow.begin_slot();
             }
-            qp.edit().since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
+            let row = qp.edit();
+            row.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
+            // A modify that a program saw is newer.
+            row.remote_gid = row.remote_gid.or(Gid::known(slot.dest_gid));
         }
         Some(uid)
     }

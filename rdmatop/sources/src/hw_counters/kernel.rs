@@ -15,6 +15,7 @@ use crate::privileges::Raised;
 use crate::root::Root;
 use crate::sysfs::{device_dir, list_devices, read_device};
 use rdmatop_base::text;
+use rdmatop_common::provider::Counted;
 
 /// A device, with the values by which it is known after a renaming.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,11 +87,8 @@ impl Live {
         let named = self.nldev().ok()?.device(device.index).ok()?;
         let facts = read_device(&self.root, &device_dir(named.name.as_bytes())?)?;
         if facts.software {
-            return match named.protocol.as_deref() {
-                Some("roce") => Some("rxe".to_owned()),
-                Some("iw") => Some("siw".to_owned()),
-                _ => None,
-            };
+            let counted = Counted::of_software(named.protocol.as_deref(), facts.parent_netdev.is_some());
+            return Some(counted?.prefix.to_owned());
         }
         facts.driver.as_deref().map(first_word)
     }

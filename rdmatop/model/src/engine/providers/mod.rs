@@ -24,7 +24,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use rdmatop_common::counters::slot_flag;
+use rdmatop_common::{counters::slot_flag, provider::Counted};
 
 use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
 
@@ -107,11 +107,8 @@ impl Provider {
 
     /// The module of a driver whose work requests programs of ours can count, `None` for any other.
     pub(super) fn driver(self) -> Option<&'static str> {
-        match self {
-            Self::Rxe => Some("rdma_rxe"),
-            Self::Siw => Some("siw"),
-            _ => None,
-        }
+        let mut names = FAMILIES.iter().filter(|(_, family)| *family == self);
+        names.find_map(|(name, _)| Some(Counted::of_driver(name)?.driver))
     }
 
     /// What no program can see of this driver's work requests, and why.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ib::Gid;
 use crate::value::{Counter, Source};
 
 fn rate(counter: Option<Counter>) -> Option<f64> {
@@ -140,12 +141,27 @@ fn a_qp_older_than_us_counts_since_attach() {
     host.dump(t, vec![dumped(17, Some(231), 3)]);
     let mut old = slot(t + 5, 0xa0, 17, 7);
     old.flags = slot_flag::SINCE_ATTACH;
+    old.dest_gid[15] = 1;
     host.pass(SECOND).sweep(&[old]);
     let row = host.only_qp();
+    assert_eq!(row.remote_gid, Gid::known(old.dest_gid));
     assert_eq!((row.since_attach, row.born_mono_ns), (true, None));
     assert_eq!(row.traffic.tx_wr.unwrap().total, 7);
     host.qp(modify(host.now, 0xa0, 17, 6));
     host.only_qp();
+}
+
+#[test]
+fn a_modify_that_was_seen_is_newer_than_the_peer_in_a_slot() {
+    let mut host = Host::new();
+    host.dump(host.now, vec![dumped(17, Some(231), 3)]);
+    let mut seen = modify(host.now, 0xa0, 17, 2);
+    seen.dest_gid[15] = 2;
+    host.qp(seen);
+    let mut old = slot(seen.born_ns, 0xa0, 17, 7);
+    (old.flags, old.dest_gid[15]) = (slot_flag::SINCE_ATTACH, 1);
+    host.pass(SECOND).sweep(&[old]);
+    assert_eq!(host.only_qp().remote_gid, Gid::known(seen.dest_gid));
 }
 
 #[test]

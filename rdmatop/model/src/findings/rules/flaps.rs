@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::link::{interface, name, used_by};
 use super::{Consumers, Scene};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
-use crate::ib::PortState;
+use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
 use crate::snapshot::{PortRow, QpRow, Snapshot};
 use rdmatop_base::step::step;
@@ -19,8 +19,6 @@ const KEPT: usize = 64;
 const NEAR_NS: u64 = 10 * S;
 /// The same where no counter tells how often it went down, ns.
 const NEXT_NS: u64 = 2 * S;
-/// State of a QP that moves nothing any more.
-const ERR: u8 = 6;
 
 /// A time in which a port was not ACTIVE, or may not have been: from the last snapshot before that says it
 /// was, to the first one after, ns.
@@ -337,7 +335,7 @@ impl Failed {
                 continue;
             }
             all += 1;
-            let is_err = qp.state.map(|state| state.0 == ERR);
+            let is_err = qp.state.map(|state| state == QpState::ERR);
             let lately = qp.timeline.last().is_some_and(|step| step.mono_ns >= since_ns);
             if is_err == Some(true) && lately {
                 qps += 1;

@@ -8,6 +8,7 @@ use crate::ib::PortState;
 use crate::snapshot::{ProcessRow, QpRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, step};
+use rdmatop_common::provider::Counted;
 
 /// The process that gets more must have this many times the QPs; with fewer they are not the reason.
 const QPS: f64 = 4.0;
@@ -56,11 +57,11 @@ impl Sender {
     }
 }
 
-/// Which processes send on each port (device uid, number) of SoftRoCE and soft iWARP. For other drivers it is
-/// not known how many work requests wait.
+/// Which processes send on each port (device uid, number) of a provider whose work requests are counted. For
+/// other drivers it is not known how many wait.
 fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     let devices = scene.snapshot.devices.iter();
-    let counted = devices.filter(|device| matches!(device.driver.as_deref(), Some("rdma_rxe" | "siw")));
+    let counted = devices.filter(|device| device.driver.as_deref().and_then(Counted::of_driver).is_some());
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
     for qp in &scene.snapshot.qps {

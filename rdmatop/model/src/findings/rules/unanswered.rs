@@ -25,10 +25,9 @@ enum End<'a> {
 
 impl<'a> End<'a> {
     fn of(scene: &Scene<'a>, qp: &QpRow) -> Self {
-        const RTR: u8 = 2;
-        const RTS: u8 = 3;
+        let answers = QpState::RTR..=QpState::RTS;
         match scene.snapshot.peer(qp) {
-            Some(Peer::Here { qp, .. }) => match qp.state.filter(|state| !(RTR..=RTS).contains(&state.0)) {
+            Some(Peer::Here { qp, .. }) => match qp.state.filter(|state| !answers.contains(state)) {
                 Some(state) => Self::Deaf(qp, state),
                 None => Self::Connected(qp),
             },

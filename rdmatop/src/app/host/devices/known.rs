@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
+use rdmatop_common::provider::Counted;
 use rdmatop_model::{
     input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawSource},
     snapshot::may_hide_qps,
@@ -383,16 +384,14 @@ fn priorities(root: &Root, netdev: &str) -> Option<u8> {
     Some(on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7)))
 }
 
-/// The driver's name. Software devices have no driver link, but their protocol identifies the driver: only
-/// rxe speaks RoCE and only siw speaks iWARP.
+/// The driver's name. Software devices have no driver link, but their protocol identifies the driver.
 fn driver(facts: &DeviceFacts, protocol: Option<&str>) -> Option<String> {
-    let module = match protocol {
-        Some("roce") if facts.parent_netdev.is_some() => Some("rdma_rxe"),
-        Some("iw") => Some("siw"),
-        _ => None,
-    };
-    let of_software = || module.filter(|_| facts.software).map(str::to_owned);
-    facts.driver.clone().or_else(of_software)
+    let counted = || Counted::of_software(protocol, facts.parent_netdev.is_some());
+    let of_software = || facts.software.then(counted).flatten();
+    facts
+        .driver
+        .clone()
+        .or_else(|| Some(of_software()?.driver.to_owned()))
 }
 
 #[cfg(test)]
