@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     cause::Cause,
+    event::EventKind,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
@@ -287,6 +288,22 @@ impl Devices {
         Some(uid)
     }
 
+    /// How many objects a device may have of the kind whose creation was seen, as its driver said when it
+    /// registered the device: `int` members of `ib_device.attrs`, and 0 where the driver said nothing.
+    pub(super) fn may_have(&mut self, uid: u64, made: EventKind, limit: u32) {
+        let limit = i32::try_from(limit).ok().filter(|limit| *limit > 0);
+        let (Some(device), Some(limit)) = (self.get_mut(uid), limit) else {
+            return;
+        };
+        let limit = Some(u64::from(limit.unsigned_abs()));
+        match made {
+            EventKind::QpCreate => device.row.max_qps = limit,
+            EventKind::CqCreate => device.row.max_cqs = limit,
+            EventKind::MrReg => device.row.max_mrs = limit,
+            _ => {}
+        }
+    }
+
     /// When a generation ended, if it has.
     pub(super) fn ended_ns(&self, uid: u64) -> Option<u64> {
         self.gone
@@ -392,6 +409,9 @@ impl Device {
             cm_ids: count("cm_id"),
             ctxs: count("ctx"),
             srqs: count("srq"),
+            max_qps: self.row.max_qps,
+            max_cqs: self.row.max_cqs,
+            max_mrs: self.row.max_mrs,
             contexts: reading.contexts.as_deref().map(Arc::from),
             followed: self.is_followed(),
             datapath: None,

@@ -31,7 +31,15 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             out.extend(Cell::lines(why, width, Tone::Bad));
         }
-        out.extend(facts(width, &facts_of(state, DEVICE, d)));
+        let mut of_device = facts_of(state, DEVICE, d);
+        for (what, _, limit) in d.headroom() {
+            if let (Some(limit), Some((_, value))) =
+                (limit, of_device.iter_mut().find(|(label, _)| *label == what))
+            {
+                value.push_str(&format!(" of {}", format::exact(limit)));
+            }
+        }
+        out.extend(facts(width, &of_device));
     }
     let unexplained = state.snapshot.judgement.unexplained.iter();
     for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
