@@ -60,6 +60,7 @@ mod work;
 
 use unlisted::Makers;
 
+pub use logged::concerns;
 pub(crate) use names::natural;
 pub(crate) use verbs::registers_memory;
 
