@@ -43,7 +43,7 @@ impl Errors {
 
 /// Whether two lines differ in numbers alone.
 fn alike(one: &str, other: &str) -> bool {
-    let words = |text: &'_ str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     words(one) == words(other)
 }
 

@@ -72,6 +72,10 @@ const FEW: usize = 8;
 /// of one second. Records of the eBPF programs show a first QP at once.
 const RESTED: u64 = 1_500_000_000;
 
+/// Only what is logged within this time, ns, is taken for a result of reading: where reading takes most of the
+/// time, whatever a driver logs comes while it is read.
+const AMID: u64 = 100_000_000;
+
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
     root: Root,
@@ -500,8 +504,10 @@ impl DeviceSource {
         round.send_all(mono_ns, beside, || removals.notes(root, mono_ns), out);
     }
 
-    /// Sends what drivers have logged; with `amid` since just before the devices were read.
-    fn look_at_log(&mut self, amid: bool, wants: &Wants, out: &mut dyn FnMut(Input)) {
+    /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
+    fn look_at_log(&mut self, read_ns: Option<u64>, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        let now_ns = now().mono_ns;
+        let amid = read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
         let Self {
             log,
             schedule,
@@ -515,7 +521,7 @@ impl DeviceSource {
             for entry in entries {
                 let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
                 let logged = errors.iter().any(of_it);
-                if schedule.logged(Subject::Device(entry.id), amid, logged, now().mono_ns) {
+                if schedule.logged(Subject::Device(entry.id), amid, logged, now_ns) {
                     let all = errors.iter_mut().filter(|error| of_it(error));
                     all.for_each(|error| error.ours = true);
                 }
@@ -589,7 +595,7 @@ impl Polled for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        self.look_at_log(false, wants, out);
+        self.look_at_log(None, wants, out);
         if wants.is_light() || wants.only_processes {
             return;
         }
@@ -605,7 +611,7 @@ impl Polled for DeviceSource {
         }
         self.send_all(round, out);
         self.readers.calm(self.schedule.is_calm());
-        self.look_at_log(true, wants, out);
+        self.look_at_log(Some(before_ns), wants, out);
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
         slow.extend(self.schedule.pauses(now().mono_ns));
         slow.extend(self.left_alone());

@@ -129,8 +129,8 @@ impl Listed {
         (
             Self {
                 numbers,
-                known,
                 broke,
+                known,
                 ..Self::new(sample, before.as_ref())
             },
             reading,

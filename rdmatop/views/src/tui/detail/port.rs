@@ -36,7 +36,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             if let (Some(limit), Some((_, value))) =
                 (limit, of_device.iter_mut().find(|(label, _)| *label == what))
             {
-                value.push_str(&format!(" of {}", format::exact(limit)));
+                *value = format!("{value} of {}", format::exact(limit));
             }
         }
         out.extend(facts(width, &of_device));
@@ -139,3 +139,30 @@ fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
 
 /// Stands between a counter and what it means.
 const MEANING: &str = "  ";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::tui::settings::Settings;
+    use crate::tui::tab::Tab;
+    use crate::tui::theme::Depth;
+    use rdmatop_model::testkit::full;
+
+    #[test]
+    fn beside_what_a_device_has_stands_what_its_driver_allows() {
+        let snapshot = Arc::new(full::snapshot());
+        let shown = Arc::clone(&snapshot);
+        let state = State::new(shown, Settings::default(), Tab::Devices, true, Depth::True);
+        let of = |device: &str| {
+            let port = snapshot.ports.iter().find(|port| &*port.device == device);
+            let lines = lines(&state, port.unwrap(), 200);
+            lines.iter().map(Cell::text).collect::<Vec<_>>().join("\n")
+        };
+        let known = of("mlx5_0");
+        assert!(known.contains("QPs 2 of 1,024"), "{known}");
+        let unknown = of("rxe0");
+        assert!(unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of"), "{unknown}");
+    }
+}
