@@ -1,7 +1,8 @@
 //! Names of the methods that a driver adds to verbs, by object and method: on objects of its own, and on
 //! those of every driver. Each driver numbers its own from the same beginning, so a number has a name only
-//! where the driver is known. They are those of include/uapi/rdma/{mlx5_user_ioctl_cmds,efa-abi,bnxt_re-abi}.h
-//! of Linux 6.1, 6.12 and 7.2. In 7.2 hns, mana, erdma and irdma have none.
+//! where the driver is known. They are those of Linux 6.1, 6.12 and 7.2, in
+//! include/uapi/rdma/{mlx5_user_ioctl_cmds,efa-abi,bnxt_re-abi}.h. In 7.2 hns, mana, erdma and irdma have
+//! none.
 
 use rdmatop_common::{counters::VerbKey, verb};
 

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_the_readings_cause_are_counted_no_more_and_take_back_those_before() {
+    fn lines_that_the_readings_cause_take_back_those_before() {
         let mut errors = Errors::default();
         errors.add(&error("cmd 7 failed", None), 1);
         errors.add(&error("cmd 8 failed", None), 2);

@@ -72,8 +72,8 @@ const FEW: usize = 8;
 /// of one second. Records of the eBPF programs show a first QP at once.
 const RESTED: u64 = 1_500_000_000;
 
-/// Only what is logged within this time, ns, is taken for a result of reading: where reading takes most of the
-/// time, whatever a driver logs comes while it is read.
+/// Only what is logged within this time, ns, is taken for a result of reading: where reading takes most of
+/// the time, whatever a driver logs comes while it is read.
 const AMID: u64 = 100_000_000;
 
 /// Reads devices, and QPs when they are wanted.

@@ -28,7 +28,7 @@ fn refused(failures: u64, errno: u32) -> Snapshot {
 }
 
 #[test]
-fn a_device_with_nine_tenths_of_its_queue_pairs_is_named_with_those_who_have_them() {
+fn a_device_with_nine_tenths_of_its_qps_is_named_with_their_holders() {
     let found = after(0, &held(930, Some(1024)));
     assert_eq!(ids(&found), ["headroom"]);
     assert_eq!(found[0].severity, Severity::Warning);

@@ -170,7 +170,8 @@ impl Listed {
         Ok(())
     }
 
-    /// Adds its counters without values, in the place of [`Self::read`]: what was read before is no longer so.
+    /// Adds its counters without values, in the place of [`Self::read`]: what was read before is no longer
+    /// so.
     pub(super) fn unread(&self, out: &mut Vec<PortCounters>) {
         out.extend(self.known.ports.iter().map(|port| PortCounters {
             device_index: self.sample.device.index,

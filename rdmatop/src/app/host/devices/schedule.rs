@@ -706,8 +706,8 @@ mod tests {
         assert!(!schedule.answered(ONE, 9 * SECOND));
     }
 
-    /// A reading of the counters of `ONE` in each second, and what the log has after it; returns whether it was
-    /// read.
+    /// Has the counters of `ONE` read in a second, with what the log has before and after that; returns
+    /// whether they were read.
     fn second(schedule: &mut Schedule, second: u64, failed: bool, before: bool, after: bool) -> bool {
         let now_ns = second * SECOND;
         schedule.logged(ONE, false, before, now_ns);
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_whose_driver_fails_or_logs_three_times_are_left_alone_for_a_minute_and_then_for_ten() {
+    fn counters_that_do_harm_are_left_alone_for_a_minute_and_then_for_ten() {
         for (failed, logs) in [(true, false), (false, true)] {
             let mut schedule = known();
             let read: Vec<u64> = (1..=2000)

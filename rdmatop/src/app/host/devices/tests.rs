@@ -832,7 +832,7 @@ fn of_a_device_that_is_left_alone_only_the_kernels_list_tells() {
 }
 
 #[test]
-fn counters_at_which_a_driver_fails_three_times_are_asked_for_no_more_and_have_no_value() {
+fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
     let mut host = Host::known(2);
     assert!(
         counters(&mut host)

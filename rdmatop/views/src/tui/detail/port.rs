@@ -163,6 +163,9 @@ mod tests {
         let known = of("mlx5_0");
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
         let unknown = of("rxe0");
-        assert!(unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of"), "{unknown}");
+        assert!(
+            unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of"),
+            "{unknown}"
+        );
     }
 }
