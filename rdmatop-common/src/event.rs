@@ -108,7 +108,8 @@ pub struct QpRecord {
     pub sq_psn: u32,
     /// Slot in the counter array, or one of [`crate::counters::place`].
     pub slot: u32,
-    /// `IB_EVENT_*` of a [`kind::QP_ASYNC`], else [`UNKNOWN_U32`].
+    /// `IB_EVENT_*` of a [`kind::QP_ASYNC`]; `ib_device.attrs.max_qp`, the most QPs that the device may have,
+    /// of a [`kind::QP_CREATE`]. Else, and where it is not known, [`UNKNOWN_U32`].
     pub event: u32,
     /// State before, `IB_QPS_*`, [`UNKNOWN_U8`] when the kernel side does not know it.
     pub from_state: u8,
@@ -146,8 +147,9 @@ pub struct ObjectRecord {
     pub size: u64,
     /// `rdma_restrack_entry.id`, [`UNKNOWN_U32`] on create (the kernel assigns it later).
     pub res_id: u32,
-    /// Keeps the size a multiple of 8.
-    pub reserved: u32,
+    /// On create: the most objects of this kind that the device may have, `ib_device.attrs.max_mr` or
+    /// `max_cq`; [`UNKNOWN_U32`] when unknown.
+    pub limit: u32,
     /// Start of the owner, as in [`QpRecord::owner_start_ns`].
     pub owner_start_ns: u64,
 }

@@ -197,6 +197,19 @@ pub struct ExcludeArgs {
     patterns: Vec<String>,
 }
 
+impl Cli {
+    /// Leaves more devices alone than the options say.
+    pub fn exclude(&mut self, more: Vec<String>) {
+        let options = match &mut self.command {
+            Some(Command::Check(args)) => &mut args.exclude,
+            Some(Command::NcclLog(args)) => &mut args.exclude,
+            Some(Command::Doctor(args)) => &mut args.exclude,
+            _ => &mut self.view.exclude,
+        };
+        options.patterns.extend(more);
+    }
+}
+
 impl ExcludeArgs {
     /// The machine without the devices that are excluded.
     pub fn root(&self) -> Root {

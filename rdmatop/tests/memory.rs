@@ -174,7 +174,7 @@ impl Host {
                 prefix: by(pid, kind, ts_ns, object + 64),
                 size: 4096,
                 res_id: UNKNOWN_U32,
-                reserved: 0,
+                limit: 0,
                 owner_start_ns: 0,
             })
         };

@@ -225,6 +225,57 @@ fn await_changes(trace: &Trace, event: &str, wanted: &[(&str, &str)]) -> Result<
     Ok(())
 }
 
+#[test]
+fn a_card_that_runs_out_of_queue_pairs_is_named_with_who_has_them() -> Result<()> {
+    let Some(_lab) = Lab::enter("findings of cards: headroom") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("findings of cards: headroom")? else {
+        return Ok(());
+    };
+    let card = |number: u32, max_qp: &str| {
+        let wish = Wish::mlx5(&format!("mlx5_{number}"))
+            .set("uverbs", "1")
+            .set("max_qp", max_qp);
+        let (net, address) = (format!("rail{number}"), format!("10.5{number}.0.1"));
+        nic.add(&wish.net(&net, &address, 9000, &[]))
+    };
+    // The neighbour has as many queue pairs, and may have one more.
+    let (small, neighbour) = (card(0, "10")?, card(1, "11")?);
+    let gids = [
+        small.gid("RoCE v2", "0a32:0001")?,
+        neighbour.gid("RoCE v2", "0a33:0001")?,
+    ];
+    let trace = Trace::start(&[])?;
+    let hold = |device: usize, qps: usize| -> Result<(Traffic, Value)> {
+        let devices = vec![format!("mlx5_{device}"); qps].join(",");
+        let args = ["--devices", &devices, "--gid", &gids[device].to_string()];
+        let traffic = Traffic::start("raw-qps", &args)?;
+        let pid = traffic.ready()?["pid"].clone();
+        Ok((traffic, pid))
+    };
+    let (_eight, pid) = hold(0, 8)?;
+    let _nine_of_eleven = hold(1, 9)?;
+    // Two looks of a trace at states.
+    thread::sleep(Duration::from_secs(5));
+    let _ninth = hold(0, 1)?;
+    await_changes(&trace, "finding_raise", &[("mlx5_0", "headroom")])?;
+    let raised = trace.events()?.kind("finding_raise");
+    let finding = &raised.all()[0]["finding"];
+    ensure!(
+        finding["severity"] == "warning"
+            && finding["verdict"] == "mlx5_0 has 9 of the 10 QPs that it may have"
+            && finding["evidence"][1]
+                .as_str()
+                .is_some_and(|most| most.contains(&format!("raw-qps (PID {pid}) 8, "))),
+        "{finding:#}"
+    );
+    thread::sleep(Duration::from_secs(5));
+    let traced = trace.stop()?;
+    ensure!(traced.events.kind("finding_raise").len() == 1);
+    Ok(())
+}
+
 /// Some of the statistics of mlx5's network device that rdmatop reads.
 const STATS: &[&str] = &[
     "rx_packets",

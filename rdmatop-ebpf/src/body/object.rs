@@ -7,8 +7,8 @@ use crate::{
     emit::{finish, send},
     maps::OBJECT_CALLS,
     offsets::{
-        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, OFF_RES_ID,
-        StructBuffer, get, member,
+        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_DEV_MAX_CQ, OFF_DEV_MAX_MR, OFF_MR_DEVICE, OFF_MR_LENGTH,
+        OFF_MR_RES, OFF_RES_ID, StructBuffer, get, get_or_unknown, member,
     },
     task::{Depth, Entry, call_key, device, entry, owner, stamp},
     words::zeroed,
@@ -23,6 +23,8 @@ use rdmatop_common::{
 struct Layout {
     device: &'static Global<u32>,
     res: &'static Global<u32>,
+    /// How many the device may have.
+    limit: &'static Global<u32>,
 }
 
 #[inline(always)]
@@ -31,19 +33,22 @@ fn layout(kind: u16) -> Layout {
         kind::MR_REG | kind::MR_DEREG => Layout {
             device: &OFF_MR_DEVICE,
             res: &OFF_MR_RES,
+            limit: &OFF_DEV_MAX_MR,
         },
         _ => Layout {
             device: &OFF_CQ_DEVICE,
             res: &OFF_CQ_RES,
+            limit: &OFF_DEV_MAX_CQ,
         },
     }
 }
 
+/// Returns the object's device, 0 when it is not known.
 #[inline(always)]
-fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>) {
+fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>) -> u64 {
     stamp(&mut record.prefix, kind, object);
-    let layout = layout(kind);
-    device(&mut record.prefix, get(object, layout.device).unwrap_or(0));
+    let on = get(object, layout(kind).device).unwrap_or(0);
+    device(&mut record.prefix, on);
     record.owner_start_ns = owner(&mut record.prefix, entry, Depth::Whole);
     record.res_id = UNKNOWN_U32;
     record.size = match kind {
@@ -53,11 +58,15 @@ fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>)
         _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
     }
     .unwrap_or(u64::MAX);
+    on
 }
 
 #[inline(always)]
 pub(crate) fn created(kind: u16, object: u64, entry: Entry<'_>) {
-    send(|record| describe(record, kind, object, entry));
+    send(|record: &mut ObjectRecord| {
+        let device = describe(record, kind, object, entry);
+        record.limit = get_or_unknown(device, layout(kind).limit);
+    });
 }
 
 /// Entry of a destroy, which frees the object if it succeeds: so read it now, and report it at the return.
@@ -89,7 +98,9 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 #[inline(always)]
 pub(crate) fn freed(kind: u16, object: u64) {
     let res = member(object, layout(kind).res).unwrap_or(0);
-    send(|record| describe(record, kind, object, entry(&mut StructBuffer::uninit(), res)));
+    send(|record| {
+        describe(record, kind, object, entry(&mut StructBuffer::uninit(), res));
+    });
 }
 
 /// The hook number for the destroy of a kind of object.

@@ -17,8 +17,8 @@ use crate::{
     offsets::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_PATH_MTU, OFF_ATTR_PORT,
         OFF_ATTR_RETRY_CNT, OFF_ATTR_RNR_RETRY, OFF_ATTR_RQ_PSN, OFF_ATTR_SGID_INDEX, OFF_ATTR_SQ_PSN,
-        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES, StructBuffer,
-        StructRead, counts, get, place_of,
+        OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_DEV_MAX_QP, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES,
+        StructBuffer, StructRead, counts, get, get_or_unknown, place_of,
     },
     record::{describe, fill, owner},
     slots,
@@ -87,6 +87,7 @@ pub(crate) fn created(qp: u64, entry: Entry<'_>) {
                 true,
             );
             fill(record, known);
+            record.event = get_or_unknown(known.device, &OFF_DEV_MAX_QP);
             record.from_state = UNKNOWN_U8;
             record.to_state = RESET as u8;
         },

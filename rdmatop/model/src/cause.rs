@@ -134,6 +134,8 @@ causes! {
     NoPlace,
     /// A device's driver answers late.
     SlowDevice,
+    /// Reading a device's counters does harm.
+    CountersPaused,
     /// The user wants a device left alone.
     Excluded,
     /// A process's memory is not read to its end.

@@ -163,6 +163,7 @@ pub fn parse(record: &[u8]) -> Option<LoggedError> {
     Some(LoggedError {
         text: said,
         device: device.map(|device| text::sanitize_bounded(device, TEXT)),
+        ours: false,
     })
 }
 
@@ -185,6 +186,7 @@ mod tests {
             Some(LoggedError {
                 text: "mlx5_core 0000:3b:00.0: cmd_work_handler: failed".into(),
                 device: Some("+pci:0000:3b:00.0".into()),
+                ours: false,
             })
         );
         // The worst line of mlx5 is a warning.

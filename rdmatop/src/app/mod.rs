@@ -57,6 +57,7 @@ use rdmatop_output::{
 use rdmatop_sources::hw_counters::{self, HwCounters};
 use rdmatop_sources::root::Root;
 use rdmatop_sources::uprobes;
+use rdmatop_views::tui::TuiOptions;
 
 /// What `crate::fuzz` calls.
 #[cfg(feature = "testkit")]
@@ -85,7 +86,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     descriptors::make_room();
     let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
-        Ok(cli) => run(&cli),
+        Ok(mut cli) => {
+            cli.exclude(TuiOptions::excluded());
+            run(&cli)
+        }
         Err(error) if error.use_stderr() => {
             say(&cli::one_line(&error));
             // A usage error has the same code as a critical finding.

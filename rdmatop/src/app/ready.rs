@@ -69,7 +69,8 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
         polled.push(Box::new(HwCountersSource(hw_counters.clone())));
     }
     let counted = plan.hw_counters.is_some();
-    polled.push(Box::new(DeviceSource::new(root.clone()).counting(counted)));
+    let devices = DeviceSource::new(root.clone()).counting(counted);
+    polled.push(Box::new(devices.watching(LogSource::new(log))));
     let read = if plan.mask { Details::masked } else { Details::new };
     let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));
@@ -84,7 +85,6 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
             polled.push(Box::new(GpuSource::new(&root)));
         }
     }
-    polled.push(Box::new(LogSource::new(log)));
     polled.push(Box::new(HealthSource::new(root, advice)));
     // With --uprobes no key has to switch probes on.
     let keys = plan.attach.is_some() && plan.uprobes.is_none();

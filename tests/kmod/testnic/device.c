@@ -27,7 +27,7 @@ static int query_device(struct ib_device *ib, struct ib_device_attr *attr, struc
 {
 	memset(attr, 0, sizeof(*attr));
 	attr->sys_image_guid = ib->node_guid;
-	attr->max_qp = 1024;
+	attr->max_qp = tn_of(ib)->max_qp;
 	attr->max_cq = 1024;
 	attr->max_mr = 1024;
 	attr->max_pd = 1024;
@@ -268,6 +268,7 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 	init_ports(device, wish->ports);
 	device->is_ib = wish->ib;
 	device->has_v1 = wish->v1;
+	device->max_qp = wish->max_qp;
 	device->ib.node_type = RDMA_NODE_IB_CA;
 	device->ib.node_guid = cpu_to_be64(GUIDS + made);
 	device->ib.num_comp_vectors = 1;

@@ -49,6 +49,8 @@ static int wish(struct tn_wish *wish, char *lines)
 			wish->pci = value;
 		else if (!strcmp(word, "driver_id") && !kstrtou32(value, 0, &wish->driver_id))
 			;
+		else if (!strcmp(word, "max_qp") && !kstrtou32(value, 0, &wish->max_qp))
+			;
 		else if (!strcmp(word, "ports") && !kstrtou32(value, 0, &wish->ports))
 			;
 		else if (!strcmp(word, "ib") && !kstrtobool(value, &wish->ib))
@@ -67,7 +69,7 @@ static int wish(struct tn_wish *wish, char *lines)
 
 static int add(const char *name, char *lines)
 {
-	struct tn_wish wanted = { .name = name, .firmware = "0.0.1", .ports = 1 };
+	struct tn_wish wanted = { .name = name, .firmware = "0.0.1", .ports = 1, .max_qp = 1024 };
 	struct tn_device *device;
 	int ret = wish(&wanted, lines);
 

@@ -21,7 +21,11 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
         );
     }
     if !facts.excluded.is_empty() {
-        out.skip(names(&facts.excluded), "--exclude-device says so", "");
+        out.skip(
+            names(&facts.excluded),
+            "--exclude-device or the settings say so",
+            "",
+        );
     }
     match &facts.devices {
         Reading::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}

@@ -16,10 +16,14 @@ use super::{
 };
 use crate::{
     cause::Cause,
-    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, UNLISTED},
+    event::EventKind,
+    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
+
+/// How long a search for who has a device open is taken for the present, ns: one is made each ten seconds.
+const SEARCHED: u64 = 25_000_000_000;
 
 /// Generations that ended and are remembered, for records that come late.
 const ENDED: usize = 64;
@@ -38,6 +42,9 @@ pub(super) struct Device {
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
     errors: Errors,
+    /// Who had it open when the open files of all processes were last looked at, and when that was; `None` if
+    /// some could not be read.
+    searched: Option<(u64, Arc<[u32]>)>,
     /// What its QPs counted; `None` until one of them has a slot.
     pub(super) flow: Option<Box<Flow>>,
 }
@@ -226,6 +233,7 @@ impl Devices {
                 row: nameless(*last_uid, index, name),
                 ports: BTreeMap::new(),
                 errors: Errors::default(),
+                searched: None,
                 flow: None,
             }
         })
@@ -287,6 +295,22 @@ impl Devices {
         Some(uid)
     }
 
+    /// How many objects a device may have of the kind whose creation was seen, as its driver said when it
+    /// registered the device: `int` members of `ib_device.attrs`, and 0 where the driver said nothing.
+    pub(super) fn may_have(&mut self, uid: u64, made: EventKind, limit: u32) {
+        let limit = i32::try_from(limit).ok().filter(|limit| *limit > 0);
+        let (Some(device), Some(limit)) = (self.get_mut(uid), limit) else {
+            return;
+        };
+        let limit = Some(u64::from(limit.unsigned_abs()));
+        match made {
+            EventKind::QpCreate => device.row.max_qps = limit,
+            EventKind::CqCreate => device.row.max_cqs = limit,
+            EventKind::MrReg => device.row.max_mrs = limit,
+            _ => {}
+        }
+    }
+
     /// When a generation ended, if it has.
     pub(super) fn ended_ns(&self, uid: u64) -> Option<u64> {
         self.gone
@@ -302,6 +326,29 @@ impl Devices {
             contexts.is_some_and(|contexts| contexts.contains(&pid))
         };
         self.by_index.values().filter(open).map(Device::provider)
+    }
+
+    /// Whether the kernel does not list who has a device open on which there may be QPs that it does not list
+    /// either: before Linux 5.14 it lists no contexts.
+    pub(super) fn lacks_contexts(&self) -> bool {
+        self.by_index.values().any(|device| {
+            let row = &device.row;
+            let is_read = row.state == Some(DeviceState::Registered) && !row.left_alone;
+            is_read && row.contexts.is_none() && row.may_hide_qps()
+        })
+    }
+
+    /// Takes over who has devices open, for those of which the kernel does not say it.
+    pub(super) fn searched(&mut self, sample: &OpenersSample) {
+        let whole = !sample.hidden && !sample.cut;
+        for device in self.by_index.values_mut() {
+            let own = sample
+                .found
+                .iter()
+                .filter(|opener| *opener.device == *device.name);
+            let pids = own.map(|opener| opener.pid).collect();
+            device.searched = whole.then_some((sample.mono_ns, pids));
+        }
     }
 
     /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.
@@ -356,7 +403,13 @@ impl Devices {
             for port in device.ports.values_mut() {
                 ports.push(port.row((device.uid, &device.name), counted, now_ns));
             }
-            rows.push(device.row.clone());
+            let searched = device.searched.as_ref();
+            let searched = searched.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < SEARCHED);
+            let mut row = device.row.clone();
+            row.contexts = row
+                .contexts
+                .or_else(|| searched.map(|(_, pids)| Arc::clone(pids)));
+            rows.push(row);
         }
         (rows, ports)
     }
@@ -392,6 +445,9 @@ impl Device {
             cm_ids: count("cm_id"),
             ctxs: count("ctx"),
             srqs: count("srq"),
+            max_qps: self.row.max_qps,
+            max_cqs: self.row.max_cqs,
+            max_mrs: self.row.max_mrs,
             contexts: reading.contexts.as_deref().map(Arc::from),
             followed: self.is_followed(),
             datapath: None,

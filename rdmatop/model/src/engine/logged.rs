@@ -18,6 +18,11 @@ const STAYS: u64 = 60_000_000_000;
 
 impl Errors {
     pub(super) fn add(&mut self, error: &LoggedError, now_ns: u64) {
+        if error.ours {
+            // So were those that came with the readings before.
+            self.last.take_if(|(text, _)| alike(text, &error.text));
+            return;
+        }
         self.count += 1;
         let is_worse = |(text, ns): &(Arc<str>, u64)| {
             now_ns.saturating_sub(*ns) < STAYS && weight(text) > weight(&error.text)
@@ -36,9 +41,15 @@ impl Errors {
     }
 }
 
+/// Whether two lines differ in numbers alone.
+fn alike(one: &str, other: &str) -> bool {
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    words(one) == words(other)
+}
+
 /// Whether an error concerns this device. dev_err(9) names the PCI function, and ibdev_err() the RDMA device
 /// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c).
-pub(super) fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
+pub fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
     let of_function = |pci: &str| {
         let named = error
             .device
@@ -68,6 +79,7 @@ mod tests {
         LoggedError {
             text: text.into(),
             device: device.map(Into::into),
+            ours: false,
         }
     }
 
@@ -86,6 +98,21 @@ mod tests {
             assert_eq!(last(&errors).as_deref(), Some(shown));
         }
         assert_eq!(errors.count, 4);
+    }
+
+    #[test]
+    fn lines_that_the_readings_cause_take_back_those_before() {
+        let mut errors = Errors::default();
+        errors.add(&error("cmd 7 failed", None), 1);
+        errors.add(&error("cmd 8 failed", None), 2);
+        let ours = |text| LoggedError {
+            ours: true,
+            ..error(text, None)
+        };
+        errors.add(&ours("another"), 3);
+        assert!(errors.last.is_some(), "it says something else");
+        errors.add(&ours("cmd 9 failed"), 4);
+        assert_eq!((errors.count, errors.last), (2, None));
     }
 
     #[test]

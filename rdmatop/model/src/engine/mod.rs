@@ -60,6 +60,7 @@ mod work;
 
 use unlisted::Makers;
 
+pub use logged::concerns;
 pub(crate) use names::natural;
 pub(crate) use verbs::registers_memory;
 
@@ -75,8 +76,8 @@ pub struct Needs {
     /// Processes whose facts are wanted, each once. The answer is [`Input::Process`], or
     /// [`Input::ProcessGone`] when there is no such process any more.
     pub processes: Vec<u32>,
-    /// A port moves data that no queue pair explains: who has its device open? The answer is
-    /// [`Input::Openers`].
+    /// A port moves data that no queue pair explains, or the kernel does not list who has a device open on
+    /// which there may be such queue pairs: who has? The answer is [`Input::Openers`].
     pub openers: bool,
     /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
     /// lock? The answer is [`Input::Locked`].
@@ -189,7 +190,10 @@ impl Engine {
             }
             Input::WorkCounts(counts) => self.programs.work_counts(counts),
             Input::Watch(sample) => self.watched.apply(*sample, now),
-            Input::Openers(sample) => self.snapshots.openers(*sample),
+            Input::Openers(sample) => {
+                self.machine.devices.searched(&sample);
+                self.snapshots.openers(*sample);
+            }
             Input::BadRecord => self.losses.undecodable(&mut self.machine.qps, now, out),
             Input::Ebpf(report) => {
                 self.programs.apply(*report, now_ns, &mut self.machine);
@@ -363,7 +367,8 @@ impl Engine {
         Needs {
             repair: self.wants_repair(),
             processes,
-            openers: self.needs_openers(),
+            openers: self.needs_openers()
+                || self.machine.devices.lacks_contexts() && self.snapshots.may_search(),
             locked,
         }
     }
@@ -373,7 +378,7 @@ impl Engine {
         self.machine.qps.wants_repair()
     }
 
-    /// As [`Needs::openers`].
+    /// As [`Needs::openers`], for a port whose data no queue pair explains.
     pub fn needs_openers(&self) -> bool {
         self.snapshots.needs_openers()
     }

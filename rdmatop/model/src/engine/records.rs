@@ -97,6 +97,9 @@ impl Machine {
         }
         self.qp_before(&mut event, uid, record, owner);
         if let Some(uid) = uid {
+            if let Some(qp) = self.qps.get(uid).filter(|_| kind == EventKind::QpCreate) {
+                self.devices.may_have(qp.key.device, kind, record.event);
+            }
             match kind {
                 EventKind::QpModify if prefix.rc >= 0 => self.qp_modified(uid, record, timelines),
                 EventKind::QpCreate => traffic.placed(uid, record, self),
@@ -273,7 +276,10 @@ impl Machine {
         };
         let mut event = event_of(kind, prefix, now);
         event.rc = Some(prefix.rc);
-        event.device = self.device_in(prefix, call_ns(prefix)).map(|(_, name)| name);
+        event.device = self.device_in(prefix, call_ns(prefix)).map(|(uid, name)| {
+            self.devices.may_have(uid, kind, record.limit);
+            name
+        });
         let size = Some(record.size).filter(|size| *size != u64::MAX);
         let mut owner = self.owner_in(prefix);
         owner.start_ns = record.owner_start_ns;

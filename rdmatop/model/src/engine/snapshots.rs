@@ -25,6 +25,8 @@ pub(super) struct Snapshots {
     gpus: Vec<GpuSample>,
     /// Who has what open.
     openers: Option<Arc<OpenersSample>>,
+    /// When the open files were last looked at.
+    searched_ns: Option<u64>,
     /// When the last snapshot was made, if it had a port whose traffic is not explained.
     wanted_ns: Option<u64>,
     pub(super) findings: Watch,
@@ -43,7 +45,17 @@ impl Snapshots {
 
     /// Takes over who has what open.
     pub(super) fn openers(&mut self, sample: OpenersSample) {
+        self.searched_ns = Some(sample.mono_ns);
         self.openers = Some(Arc::new(sample));
+    }
+
+    /// Whether the last search is long enough ago for another one, whatever it is for.
+    pub(super) fn may_search(&self) -> bool {
+        let is_due = |at_ns: u64| {
+            self.last_ns
+                .is_some_and(|now_ns| now_ns.saturating_sub(at_ns) >= EVERY)
+        };
+        self.searched_ns.is_none_or(is_due)
     }
 
     /// Takes over how busy GPUs were.

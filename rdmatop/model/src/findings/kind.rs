@@ -170,6 +170,13 @@ kinds! {
         fixed: "vm.max_map_count is well above the count",
         trace: Traced::No,
     },
+    Headroom => Kind {
+        name: "headroom", raise_s: 0, clear_s: 60,
+        why: "At the limit no process can make another one: jobs that start then fail, or go without this NIC, and the error is that of \
+              exhausted memory.",
+        fixed: "the device has well below its limit",
+        trace: Traced::Yes,
+    },
     QpChurn => Kind {
         name: "qp-churn", raise_s: 10, clear_s: 15,
         why: "A new connection costs both ends milliseconds and commands to the NIC; what it could carry meanwhile is lost.",

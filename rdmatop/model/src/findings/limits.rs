@@ -57,6 +57,7 @@ limits! {
     mr_growth_bytes: u64 = 1 << 30, POSITIVE, "bytes by which the registered memory of a process grows within `mr_growth_window_s`";
     mr_growth_window_s: u64 = 1800, (60.0, 86_400.0), "seconds over which the registered memory of a process is looked at";
     map_share: f64 = 0.9, (f64::MIN_POSITIVE, 1.0), "share of the mappings of memory that a process may have (`vm.max_map_count`), from which they run out";
+    device_share: f64 = 0.9, (f64::MIN_POSITIVE, 1.0), "share of the QPs, CQs or MRs that a device may have, from which they run out";
     leak_qps: u64 = 32, (1.0, 1e9), "QPs by which a process grows within `leak_window_s`";
     leak_window_s: u64 = 60, (10.0, 86_400.0), "seconds over which the growth of a process is looked at";
     flaps: u64 = 3, (2.0, 64.0), "times that a link goes down within `flap_window_s`, to flap";

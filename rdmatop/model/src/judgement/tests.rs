@@ -85,7 +85,7 @@ fn the_number_of_qps_is_a_bound_where_a_device_is_left_alone() {
         id: CauseId::Excluded,
         concerns: Concerns::Host,
         what: "mlx5_3".into(),
-        why: "not read, as --exclude-device says".into(),
+        why: "not read, as --exclude-device or the settings say".into(),
         remedy: "".into(),
     });
     assert_eq!(json(&s)["qps_are_partial"], true);

@@ -65,6 +65,13 @@ pub struct DeviceRow {
     pub ctxs: Option<u64>,
     /// SRQs.
     pub srqs: Option<u64>,
+    /// The most QPs that the device may have, as its driver said when it registered the device; `None` until
+    /// one is made while rdmatop runs.
+    pub max_qps: Option<u64>,
+    /// The most CQs, as [`DeviceRow::max_qps`].
+    pub max_cqs: Option<u64>,
+    /// The most MRs, as [`DeviceRow::max_qps`].
+    pub max_mrs: Option<u64>,
     /// The processes that have the device open, if one of them may have queue pairs that the kernel does not
     /// list; `None` if that is not known.
     #[serde(skip)]
@@ -91,6 +98,15 @@ pub struct DeviceRow {
 }
 
 impl DeviceRow {
+    /// What a device runs out of: how many there are, and how many it may have.
+    pub const fn headroom(&self) -> [(&'static str, Option<u64>, Option<u64>); 3] {
+        [
+            ("QPs", self.qps, self.max_qps),
+            ("CQs", self.cqs, self.max_cqs),
+            ("MRs", self.mrs, self.max_mrs),
+        ]
+    }
+
     /// Whether processes may use the device through queue pairs that the kernel does not list. Of Linux's
     /// drivers only mlx5's lets a library make them past ib_core (DEVX); an unknown driver may be mlx5's.
     pub fn may_hide_qps(&self) -> bool {

@@ -25,6 +25,8 @@ const WALL: u64 = 1_780_000_000 * S;
 pub const REG_MR: u32 = verb::write(9);
 /// `dereg_mr`, likewise.
 pub const DEREG_MR: u32 = verb::write(13);
+/// `devx_obj_create` of mlx5, which makes objects past the kernel.
+pub const DEVX_CREATE: u32 = verb::ioctl(4097, 4096);
 
 /// A counter of a port and how fast it grows.
 struct Counting {
@@ -406,13 +408,18 @@ impl Machine {
 
     /// How often a process calls a verb from now on, and how many of the calls of a second fail.
     pub fn calls(&mut self, pid: u32, verb: u32, per_s: f64, failing: f64, errno: u32) {
+        let before = self
+            .calls
+            .iter()
+            .position(|calls| (calls.pid, calls.verb) == (pid, verb));
+        let done = before.map_or([0.0; 2], |at| self.calls.remove(at).done);
         self.calls.push(Calls {
             pid,
             verb,
             per_s,
             failing,
             errno,
-            done: [0.0; 2],
+            done,
         });
     }
 

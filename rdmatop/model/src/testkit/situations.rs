@@ -1,7 +1,7 @@
 //! Situations in which somebody looks at rdmatop for the first time: some on a node with SoftRoCE, where work
 //! requests are counted, others on a node with eight NICs, where only its ports are. Other jobs run beside.
 
-use super::machine::{DEREG_MR, Machine, REG_MR, Work};
+use super::machine::{DEREG_MR, DEVX_CREATE, Machine, REG_MR, Work};
 use crate::findings::FindingId;
 use crate::input::RawSource;
 use crate::snapshot::Snapshot;
@@ -556,6 +556,49 @@ fn eight_before() -> Snapshot {
     machine.snapshot()
 }
 
+/// A job whose library makes its queue pairs past the kernel, beside rank 0 of another one.
+fn eight_devx() -> Snapshot {
+    let mut machine = eight();
+    machine.process(
+        7_700,
+        "ucx_perftest -t ucp_put_bw node9",
+        Some("slurm 7701.0"),
+        &["libucp.so.0", "libuct.so.0", "libuct_ib.so.0"],
+        &[],
+    );
+    machine.qp(0, 5_200, (7_700, "ucx_perftest"), 3, Some((5_300, 145)));
+    machine.calls(7_700, DEVX_CREATE, 1.0, 0.0, 0);
+    machine.run(3);
+    machine.calls(7_700, DEVX_CREATE, 0.0, 0.0, 0);
+    machine.run(60);
+    machine.snapshot()
+}
+
+/// A pod with a rank on each of two NICs.
+fn eight_pod() -> Snapshot {
+    const POD: &str = "pod 8c1f0a52-77aa-4c1e-9d20-5b3e8f6a1c07";
+    let mut machine = idle_eight();
+    machine.watch_starts();
+    for rank in 0..2_u8 {
+        let nic = usize::from(rank);
+        bytes(&mut machine, nic, EACH, EACH);
+        let pid = 7_750 + u32::from(rank);
+        machine.process(
+            pid,
+            "python3 -m vllm.entrypoints.openai.api_server",
+            Some(POD),
+            &["libnccl.so.2"],
+            &[],
+        );
+        for n in 0..2 {
+            let qpn = 6_500 + u32::from(rank) * 16 + n;
+            machine.qp(nic, qpn, (pid, "python3"), 3, Some((qpn + 500, 155 + rank)));
+        }
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
 fn bond() -> Snapshot {
     let mut machine = Machine::new("gpu30", false);
     let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
@@ -646,6 +689,10 @@ pub const ALL: &[Situation] = &[
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
     Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <1.34T <1.34T", "mlx5_7 4 - <1.34T <1.34T", "< at most"], make: eight_before },
+    Situation { name: "eight-17-devx", truth: "PID 7700 makes queue pairs past the kernel (UCX), so what each process on its NICs moved is a bound", finds: None,
+        says: &["No trouble found", "ucx_perftest", "<1.34T", "< at most"], make: eight_devx },
+    Situation { name: "eight-18-pod", truth: "a pod's two processes use mlx5_0 and mlx5_1, the other NICs are idle", finds: None,
+        says: &["No trouble found", "mlx5_0 2 - 168G 168G", "mlx5_1 2 - 168G 168G"], make: eight_pod },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

@@ -76,6 +76,8 @@ struct CounterFile {
     file: Option<File>,
     /// It had a value once: the counter exists, whatever the file contains now.
     seen: bool,
+    /// The driver or the firmware failed at the last reading.
+    broke: bool,
 }
 
 impl CounterFiles {
@@ -90,6 +92,7 @@ impl CounterFiles {
             name: text::sanitize(name.as_bytes()),
             file: dir.as_ref().and_then(|dir| root.open(&dir.join(&name))),
             seen: false,
+            broke: false,
         };
         Self {
             group,
@@ -123,6 +126,11 @@ impl CounterFiles {
         self.files.iter().map(|file| file.name.as_str())
     }
 
+    /// Whether the driver or the firmware failed at one of them at the last reading.
+    pub fn broke(&self) -> bool {
+        self.files.iter().any(|file| file.broke)
+    }
+
     /// Reads all counters now, and returns when each was read.
     pub fn read(&mut self) -> impl Iterator<Item = (FileValue, Span)> {
         let group = self.group;
@@ -139,6 +147,7 @@ impl CounterFile {
         let mut buf = [0; 64];
         // From offset zero the kernel shows the attribute afresh (seq_read_iter, kernfs_file_read_iter).
         let read = self.file.as_ref().map(|file| file.read_at(&mut buf, 0));
+        self.broke = matches!(&read, Some(Err(error)) if is_failure(error.raw_os_error()));
         let said = match read {
             None => FileValue::Failed,
             Some(Ok(len)) => value(buf.get(..len).unwrap_or_default()),
@@ -175,6 +184,11 @@ fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
         }
         _ => FileValue::Failed,
     }
+}
+
+/// Whether an errno means that a driver or its firmware failed, and not that it has no such counter.
+pub fn is_failure(errno: Option<i32>) -> bool {
+    matches!(errno, Some(libc::EIO | libc::ETIMEDOUT | libc::EREMOTEIO))
 }
 
 /// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.

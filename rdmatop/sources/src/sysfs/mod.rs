@@ -12,7 +12,7 @@ mod placeholder;
 mod port;
 
 pub use counters::value as counter_value;
-pub use counters::{CounterFiles, CounterGroup, FileValue};
+pub use counters::{CounterFiles, CounterGroup, FileValue, is_failure};
 pub use device::{
     DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
     read_device, verbs_files,

@@ -21,11 +21,13 @@ use self::{
     round::{Context, Round},
     schedule::{MOST, Schedule, Step, Subject},
 };
+use super::LogSource;
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
-    input::{DeviceReading, Input},
+    engine::concerns,
+    input::{DeviceReading, Input, LoggedError},
 };
 use rdmatop_sources::{
     clock::now,
@@ -70,6 +72,10 @@ const FEW: usize = 8;
 /// of one second. Records of the eBPF programs show a first QP at once.
 const RESTED: u64 = 1_500_000_000;
 
+/// Only what is logged within this time, ns, is taken for a result of reading: where reading takes most of
+/// the time, whatever a driver logs comes while it is read.
+const AMID: u64 = 100_000_000;
+
 /// Reads devices, and QPs when they are wanted.
 pub struct DeviceSource {
     root: Root,
@@ -98,6 +104,8 @@ pub struct DeviceSource {
     slow: Vec<Cause>,
     /// [`RESTED`], except in tests.
     rested_ns: u64,
+    /// The kernel's log, which shows whether a driver logs when it is read.
+    log: Option<LogSource>,
     /// QPs are being bound to counters: they are looked for on each device in each round.
     counting: bool,
 }
@@ -130,8 +138,16 @@ impl DeviceSource {
             shared: false,
             slow: Vec::new(),
             rested_ns: RESTED,
+            log: None,
             counting: false,
         }
+    }
+
+    /// Reads `log`, too, and leaves alone the counters of a device whose driver logs at each reading.
+    #[must_use]
+    pub fn watching(mut self, log: LogSource) -> Self {
+        self.log = Some(log);
+        self
     }
 
     /// With `counting`, counters that QPs are bound to are looked for on each device all the time, and
@@ -222,6 +238,9 @@ impl DeviceSource {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == id) else {
             return;
         };
+        if let Some(broke) = answer.broke {
+            self.schedule.counted(Subject::Device(id), broke, now().mono_ns);
+        }
         entry.answered(&mut answer);
         round.add(answer);
     }
@@ -326,6 +345,7 @@ impl DeviceSource {
             counts: found.and_then(|found| found.counts(entry.index)).cloned(),
             before: entry.listed.take().filter(|_| !renamed),
             counters: wants.counters,
+            paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
             groups: self.counting,
             qps: entry.owes_qps.is_some(),
         };
@@ -426,6 +446,7 @@ impl DeviceSource {
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
+                paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
                 groups: self.counting,
                 last: wants.last,
                 states: states && counts.is_some(),
@@ -483,6 +504,32 @@ impl DeviceSource {
         round.send_all(mono_ns, beside, || removals.notes(root, mono_ns), out);
     }
 
+    /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
+    fn look_at_log(&mut self, read_ns: Option<u64>, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        let now_ns = now().mono_ns;
+        let amid = read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
+        let Self {
+            log,
+            schedule,
+            entries,
+            ..
+        } = self;
+        let Some(log) = log.as_mut().filter(|_| !wants.only_processes) else {
+            return;
+        };
+        let weigh = |errors: &mut [LoggedError]| {
+            for entry in entries {
+                let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
+                let logged = errors.iter().any(of_it);
+                if schedule.logged(Subject::Device(entry.id), amid, logged, now_ns) {
+                    let all = errors.iter_mut().filter(|error| of_it(error));
+                    all.for_each(|error| error.ours = true);
+                }
+            }
+        };
+        log.look(weigh, out);
+    }
+
     /// Which devices are left alone.
     fn left_alone(&self) -> Option<Cause> {
         let entries = self.entries.iter().filter(|entry| entry.excluded);
@@ -491,7 +538,7 @@ impl DeviceSource {
             id: CauseId::Excluded,
             concerns: Concerns::Host,
             what: text::names(&names),
-            why: "not read, as --exclude-device says".into(),
+            why: "not read, as --exclude-device or the settings say".into(),
             remedy: "".into(),
         })
     }
@@ -548,6 +595,7 @@ impl Polled for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        self.look_at_log(None, wants, out);
         if wants.is_light() || wants.only_processes {
             return;
         }
@@ -563,7 +611,9 @@ impl Polled for DeviceSource {
         }
         self.send_all(round, out);
         self.readers.calm(self.schedule.is_calm());
+        self.look_at_log(Some(before_ns), wants, out);
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
+        slow.extend(self.schedule.pauses(now().mono_ns));
         slow.extend(self.left_alone());
         if slow != self.slow {
             self.slow.clone_from(&slow);

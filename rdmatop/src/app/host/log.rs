@@ -1,13 +1,12 @@
 //! Errors in the kernel's log.
 
-use crate::app::source::{Polled, Wants};
-use rdmatop_model::input::Input;
+use rdmatop_model::input::{Input, LoggedError};
 use rdmatop_sources::kernel_log::KernelLog;
 
-/// Reads the log once a round.
+/// Sends what is new in the log.
 pub struct LogSource {
     log: KernelLog,
-    /// Whether the log could be read in the last round; `None` before the first.
+    /// Whether the log could be read at the last look; `None` before the first.
     readable: Option<bool>,
 }
 
@@ -16,18 +15,11 @@ impl LogSource {
     pub fn new(log: KernelLog) -> Self {
         Self { log, readable: None }
     }
-}
 
-impl Polled for LogSource {
-    fn name(&self) -> &'static str {
-        "the kernel's log"
-    }
-
-    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.only_processes {
-            return;
-        }
-        let errors = self.log.errors();
+    /// Sends what was logged since the last look; `weigh` marks which of it is because of rdmatop.
+    pub(super) fn look(&mut self, weigh: impl FnOnce(&mut [LoggedError]), out: &mut dyn FnMut(Input)) {
+        let mut errors = self.log.errors();
+        weigh(errors.as_deref_mut().unwrap_or_default());
         let same = self.readable.replace(errors.is_ok()) == Some(errors.is_ok());
         // If nothing is new, nothing is sent.
         if !same || errors.as_ref().is_ok_and(|errors| !errors.is_empty()) {
@@ -53,7 +45,7 @@ mod tests {
         let mut source = LogSource::new(KernelLog::unreadable(cause));
         let mut sent = Vec::new();
         for _ in 0..3 {
-            source.poll(&Wants::default(), &mut |input| sent.push(input));
+            source.look(|_| (), &mut |input| sent.push(input));
         }
         assert!(matches!(sent[..], [Input::Logged(Err(_))]), "{sent:?}");
     }

@@ -60,6 +60,14 @@ impl TuiOptions {
         }
     }
 
+    /// The devices that the user's settings leave alone; none where the file is not understood, which is said
+    /// with its other contents.
+    pub fn excluded() -> Vec<String> {
+        let path = super::settings::path(env);
+        let settings = path.and_then(|path| Settings::load(&path).ok());
+        settings.unwrap_or_default().exclude_device
+    }
+
     /// Reads the user's settings. A broken file gives the defaults and a message.
     pub fn load() -> Self {
         let path = super::settings::path(env);

@@ -49,6 +49,8 @@ pub struct Settings {
     pub delay: f64,
     /// Sort column and direction, by table.
     pub sort: BTreeMap<String, Sort>,
+    /// Devices that are left alone, as by `--exclude-device`, in all modes and commands that have the option.
+    pub exclude_device: Vec<String>,
     /// By table: columns whose state differs from the default.
     pub columns: BTreeMap<String, BTreeMap<String, bool>>,
     /// The limits with which the rules of findings compare; `--once` and `check` use them too.
@@ -101,6 +103,7 @@ impl Default for Settings {
             ascii: None,
             delay: 1.0,
             sort: BTreeMap::new(),
+            exclude_device: Vec::new(),
             columns: BTreeMap::new(),
             findings: Limits::default(),
         }
@@ -263,6 +266,7 @@ impl Settings {
             sort: pick(&self.sort, &start.sort, &saved.sort),
             columns: pick(&self.columns, &start.columns, &saved.columns),
             // No key changes these.
+            exclude_device: saved.exclude_device.clone(),
             findings: saved.findings.clone(),
         }
     }

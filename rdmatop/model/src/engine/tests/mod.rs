@@ -324,7 +324,7 @@ fn region(kind: u16, ts_ns: u64, object: u64, pid: u32, size: u64) -> Record {
         prefix: by(prefix(kind, ts_ns, object), pid, "ib_send_bw"),
         size,
         res_id: UNKNOWN_U32,
-        reserved: 0,
+        limit: UNKNOWN_U32,
         owner_start_ns: 0,
     })
 }

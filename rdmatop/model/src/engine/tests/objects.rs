@@ -152,7 +152,7 @@ impl Machine {
             prefix,
             size: object.size,
             res_id: object.number,
-            reserved: 0,
+            limit: UNKNOWN_U32,
             owner_start_ns: object.owner.start_ns,
         };
         self.hear(Record::Object(record), object, Some(object.owner.pid));
@@ -370,4 +370,41 @@ fn an_id_that_two_processes_used_shows_no_owner_in_a_worker() {
         either.told = false;
         machine.happens(&mut either, true);
     }
+}
+
+#[test]
+fn what_a_device_may_have_is_unknown_until_an_object_is_made() {
+    let mut host = Host::new();
+    let t = host.now;
+    let limits = |host: &mut Host| {
+        let snapshot = host.tick();
+        snapshot.devices[0].headroom().map(|(_, _, limit)| limit)
+    };
+    assert_eq!(limits(&mut host), [None; 3]);
+    host.qp(QpRecord {
+        event: 1024,
+        ..create(t, 0x1000, 17)
+    });
+    assert_eq!(limits(&mut host), [Some(1024), None, None]);
+    let made = |kind, limit| match region(kind, t, 0x2000, 231, 4096) {
+        Record::Object(record) => Record::Object(ObjectRecord { limit, ..record }),
+        other => other,
+    };
+    host.record(made(kind::MR_REG, 1 << 24));
+    // A kernel without the member, a driver that says nothing, and one that says nonsense.
+    for limit in [UNKNOWN_U32, 0, 1 << 31] {
+        host.record(made(kind::CQ_CREATE, limit));
+        assert_eq!(limits(&mut host), [Some(1024), None, Some(1 << 24)], "{limit}");
+    }
+    host.record(made(kind::CQ_DESTROY, 7));
+    host.pass(SECOND).devices(vec![rxe(0, "rxe0")]);
+    assert_eq!(
+        limits(&mut host),
+        [Some(1024), None, Some(1 << 24)],
+        "a reading keeps them"
+    );
+    // Another device at the index.
+    host.pass(SECOND).devices(vec![]);
+    host.pass(SECOND).devices(vec![rxe(0, "rxe0")]);
+    assert_eq!(limits(&mut host), [None; 3]);
 }

@@ -7,7 +7,7 @@ use rdmatop_common::counters::loss;
 
 use super::*;
 use crate::{
-    input::{DataPaths, EbpfState, ProbeVerdict, Verdict},
+    input::{DataPaths, EbpfState, Opener, OpenersSample, ProbeVerdict, Verdict},
     value::{Counter, Known, RateIs, Source},
 };
 
@@ -714,4 +714,44 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn before_linux_5_14_a_search_of_open_files_tells_who_has_a_device_open() {
+    let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    let mut nic = Nic::new("mlx5_core");
+    nic.second(RATE, &pairs);
+    nic.libraries(231, PLAIN);
+    nic.libraries(240, UCX);
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
+    assert!(nic.engine.needs().openers, "who has it open?");
+    let searched = |nic: &mut Nic, pids: &[u32], hidden: bool| {
+        let opener = |pid: &u32| Opener {
+            device: "nic0".into(),
+            pid: *pid,
+            comm: None,
+            workload: None,
+            libraries: None,
+        };
+        nic.apply(Input::Openers(Box::new(OpenersSample {
+            mono_ns: nic.second * SECOND,
+            found: pids.iter().map(opener).collect(),
+            hidden,
+            cut: false,
+        })));
+        shown(&later(nic, &pairs), 231)
+    };
+    assert_eq!(searched(&mut nic, &[231], false), EXACT);
+    assert!(!nic.engine.needs().openers, "it was looked for a moment ago");
+    assert_eq!(
+        searched(&mut nic, &[231, 240], false),
+        AT_MOST,
+        "it may have some by UCX"
+    );
+    assert_eq!(searched(&mut nic, &[231], true), AT_MOST, "not all could be read");
+    assert_eq!(searched(&mut nic, &[231], false), EXACT);
+    nic.second(RATE, &pairs);
+    assert!(nic.engine.needs().openers, "ten seconds are over");
+    later(&mut nic, &pairs);
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST, "that was long ago");
 }

@@ -19,6 +19,11 @@ const STEPS: usize = 5;
 /// known: by name, all its failures would be new whenever the name changes.
 type Failure = (u32, u32, u32);
 
+/// ENOMEM and ENOSPC, with which a driver refuses what it has no room for.
+const SHORT: [u32; 2] = [12, 28];
+/// For how long such a failure matters, ns.
+const SHORT_NS: u64 = 60 * S;
+
 /// Time over which calls are looked at, ns: one registration of large memory takes seconds.
 const CALLS_NS: u64 = 20 * S;
 /// Objects that are made and taken back again within that time: fewer are a start or an end.
@@ -110,6 +115,8 @@ pub(in crate::findings) struct Growth {
     made: BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     /// Failed calls: in all, and in the last interval.
     failures: BTreeMap<Failure, (u64, u64)>,
+    /// When calls of a verb by a process last failed for lack of something.
+    short: BTreeMap<(u32, u32), u64>,
     /// The times at which links went down.
     pub(super) flaps: Flaps,
     /// What processes have registered.
@@ -155,6 +162,16 @@ impl Growth {
             .iter()
             .flat_map(|row| self.failures_of(row))
             .collect();
+        self.short.retain(|_, at| now.saturating_sub(*at) < SHORT_NS);
+        let short = self.failures.iter();
+        let short = short.filter(|((_, _, errno), (_, more))| SHORT.contains(errno) && *more > 0);
+        self.short
+            .extend(short.map(|((pid, verb, _), _)| ((*pid, *verb), now)));
+    }
+
+    /// Whether calls of a verb failed for lack of something in the last minute.
+    pub(super) fn ran_short(&self, row: &VerbRow) -> bool {
+        self.short.contains_key(&(row.pid, row.number))
     }
 
     fn makes(

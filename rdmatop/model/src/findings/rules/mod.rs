@@ -3,6 +3,7 @@
 mod far;
 mod flaps;
 mod growth;
+mod headroom;
 mod idle;
 mod lag;
 mod latency;
@@ -303,6 +304,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
         objects::leak,
         memory::growth,
         mappings::nearly_all,
+        headroom::devices,
         objects::removal,
         link::state,
         link::errors,

@@ -103,6 +103,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "findings::a_process_that_has_nearly_all_mappings_that_it_may_is_named",
     ),
     (
+        FindingId::Headroom,
+        On::Driver,
+        "testnic_findings::a_card_that_runs_out_of_queue_pairs_is_named_with_who_has_them",
+    ),
+    (
         FindingId::QpChurn,
         On::Traffic,
         "findings::what_a_process_does_wrong_is_named",

@@ -2,6 +2,7 @@
 
 mod far;
 mod flaps;
+mod headroom;
 mod hour;
 mod infiniband;
 mod kinds;

@@ -85,6 +85,25 @@ impl PortCounters {
         self.none.as_ref().filter(|_| there)
     }
 
+    /// Whether the driver or its firmware failed at one of the files at the last reading.
+    pub(super) fn broke(&self) -> bool {
+        self.files.iter().any(|(files, ..)| files.broke())
+    }
+
+    /// The counters that are known, without values: nothing is read.
+    pub(super) fn unread(&self) -> Vec<RawReading> {
+        let netlink = self.names.iter().map(|name| (name, RawSource::Netlink));
+        let files = self.files.iter();
+        let files = files.flat_map(|(_, source, names)| names.iter().map(|name| (name, *source)));
+        let all = netlink.chain(files).map(|(name, source)| RawReading {
+            name: Arc::clone(name),
+            value: None,
+            source,
+            at: ReadAt::default(),
+        });
+        all.collect()
+    }
+
     /// The counters of a listing, and those of the files at present.
     pub(super) fn listed(&mut self, root: &Root, sample: &PortSample) -> Vec<RawReading> {
         let mut out = Vec::with_capacity(self.names.len());

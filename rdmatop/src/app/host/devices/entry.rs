@@ -20,6 +20,8 @@ pub(super) struct Entry {
     pub(super) shown: Arc<str>,
     /// The user wants it left alone: it is listed, and its driver is asked for nothing.
     pub(super) excluded: bool,
+    /// Its PCI address, once it was listed.
+    pub(super) pci: Option<String>,
     /// When its counters were last asked for, ns.
     pub(super) asked_ns: u64,
     /// Its last listing; `None` before the first one, and while a thread reads.
@@ -47,6 +49,7 @@ impl Entry {
             name: name.clone(),
             shown,
             excluded,
+            pci: None,
             asked_ns: 0,
             listed: None,
             owes_list: !excluded,
@@ -74,6 +77,9 @@ impl Entry {
     /// Takes over the parts of its answer that do not go to the engine.
     pub(super) fn answered(&mut self, answer: &mut DeviceAnswer) {
         self.listed = answer.listed.take();
+        if let Some(all) = &answer.all {
+            self.pci.clone_from(&all.pci);
+        }
         if let Some(errors) = answer.errors.take() {
             self.errors = errors;
         }

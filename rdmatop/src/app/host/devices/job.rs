@@ -53,6 +53,8 @@ pub(super) enum What {
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
         counters: bool,
+        /// Its counters are left alone for now.
+        paused: bool,
         /// QPs are being bound to counters.
         groups: bool,
         qps: bool,
@@ -71,6 +73,8 @@ pub(super) enum What {
 #[derive(Clone)]
 pub(super) struct Ask {
     pub(super) counters: bool,
+    /// The counters are left alone for now.
+    pub(super) paused: bool,
     /// QPs are being bound to counters.
     pub(super) groups: bool,
     /// This round is the last one.
@@ -135,6 +139,8 @@ pub(super) struct DeviceAnswer {
     pub(super) groups: Option<DeviceGroups>,
     /// Bytes of its regions by process.
     pub(super) mr_bytes: Option<BTreeMap<u32, u64>>,
+    /// Whether the driver or its firmware failed at the counters; `None`: they were not read.
+    pub(super) broke: Option<bool>,
     /// It is at rest, and only its counters were read.
     pub(super) rests: bool,
     pub(super) qps: Option<QpsSample>,
@@ -191,9 +197,11 @@ impl<T: Transport> Reader<T> {
                 counts,
                 before,
                 counters,
+                paused,
                 groups,
                 qps,
             } => {
+                let counters = counters && !paused;
                 let want = Want {
                     ports: true,
                     counters,
@@ -202,7 +210,8 @@ impl<T: Transport> Reader<T> {
                 };
                 match self.identity(&progress, index) {
                     Ok(device) => {
-                        let mut answer = self.list(&progress, before_ns, device, counts, before, want);
+                        let mut answer =
+                            self.list(&progress, before_ns, device, counts, before, (want, paused));
                         if counters {
                             let pace = Pace {
                                 always: groups,
@@ -226,7 +235,7 @@ impl<T: Transport> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
-                if ask.counters && !answer.other {
+                if ask.counters && !ask.paused && !answer.other {
                     let pace = Pace {
                         always: ask.groups,
                         last: ask.last,
@@ -299,7 +308,7 @@ impl<T: Transport> Reader<T> {
         device: Device,
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
-        want: Want,
+        (want, paused): (Want, bool),
     ) -> DeviceAnswer {
         let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
@@ -315,7 +324,8 @@ impl<T: Transport> Reader<T> {
         progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
-        let (mut listed, mut reading) = Listed::list(&self.root, sample, before.map(|b| *b), before_ns);
+        let (mut listed, mut reading) =
+            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, !paused);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);
         listed.opened(reading.contexts.clone());
         let _ = listed.reopened();
@@ -331,6 +341,7 @@ impl<T: Transport> Reader<T> {
         });
         DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
+            broke: listed.broke.filter(|_| !paused),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
@@ -355,9 +366,13 @@ impl<T: Transport> Reader<T> {
         };
         if ask.counters {
             progress.enter(Stage::Counters, now().mono_ns);
-            listed
-                .read(&self.root, nldev, &mut answer.ports)
-                .map_err(|_| ())?;
+            if ask.paused {
+                listed.unread(&mut answer.ports);
+            } else {
+                let read = listed.read(&self.root, nldev, &mut answer.ports);
+                answer.broke = listed.broke;
+                read.map_err(|_| ())?;
+            }
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
         }

@@ -6,7 +6,7 @@ use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 use rdmatop_model::{
-    input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawSource},
+    input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawReading, RawSource},
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
@@ -19,7 +19,7 @@ use rdmatop_sources::{
         transport::Transport,
     },
     root::Root,
-    sysfs::{DeviceFacts, device_dir, netdev_bond, netdev_mtu, netdev_pfc, read_device},
+    sysfs::{DeviceFacts, device_dir, is_failure, netdev_bond, netdev_mtu, netdev_pfc, read_device},
 };
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
@@ -57,6 +57,9 @@ pub(super) struct Listed {
     reopened: bool,
     /// The last two readings had the same resource counts.
     steady: bool,
+    /// Whether no counter could be read at the last reading, because the driver or its firmware failed;
+    /// `None`: it has none.
+    pub(super) broke: Option<bool>,
     /// Its counters moved between the last two readings.
     moved: bool,
     /// Its counters of the last reading in one checksum.
@@ -87,6 +90,7 @@ impl Listed {
             numbers: Vec::new(),
             contexts: None,
             reopened: false,
+            broke: None,
             moved: before.is_some_and(|before| before.moved),
             counters: before.and_then(|before| before.counters),
             bound: before.map(|before| before.bound).unwrap_or_default(),
@@ -100,6 +104,7 @@ impl Listed {
         sample: DeviceSample,
         mut before: Option<Self>,
         now_ns: u64,
+        counters: bool,
     ) -> (Self, DeviceReading) {
         let (mut known, mut numbers) = (Sysfs::default(), Vec::new());
         if let Some(before) = &mut before {
@@ -108,10 +113,24 @@ impl Listed {
         }
         known.refresh(root, &sample, now_ns);
         let mut reading = known.reading(&sample);
-        known.counters(root, &sample, &mut reading);
+        let mut refused = sample
+            .ports
+            .iter()
+            .filter_map(|port| port.counters.as_ref()?.as_ref().err());
+        let failed = refused.any(|error| is_failure(error.errno));
+        if counters {
+            known.counters(root, &sample, &mut reading);
+        } else {
+            for (kept, reading) in known.ports.iter().zip(&mut reading.ports) {
+                reading.counters = kept.unread();
+            }
+        }
+        let failed = failed || known.ports.iter().any(counters::PortCounters::broke);
+        let broke = broke(failed, reading.ports.iter().map(|port| &*port.counters));
         (
             Self {
                 numbers,
+                broke,
                 known,
                 ..Self::new(sample, before.as_ref())
             },
@@ -129,7 +148,9 @@ impl Listed {
         let device_index = self.sample.device.index;
         let mut sum = 0_u64;
         for port in &mut self.known.ports {
-            let counters = port.read(root, nldev, device_index)?;
+            let read = port.read(root, nldev, device_index);
+            self.broke = Some(read.as_ref().is_err_and(|error| is_failure(error.errno())));
+            let counters = read?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
             // counters. Those of the network interface rise with any traffic, also where nobody uses RDMA.
             for counter in counters
@@ -144,8 +165,20 @@ impl Listed {
                 counters,
             });
         }
+        let failed = self.known.ports.iter().any(counters::PortCounters::broke);
+        self.broke = broke(failed, out.iter().map(|port| &*port.counters));
         self.moved = self.counters.replace(sum).is_some_and(|before| before != sum);
         Ok(())
+    }
+
+    /// Adds its counters without values, in the place of [`Self::read`]: what was read before is no longer
+    /// so.
+    pub(super) fn unread(&self, out: &mut Vec<PortCounters>) {
+        out.extend(self.known.ports.iter().map(|port| PortCounters {
+            device_index: self.sample.device.index,
+            number: port.port,
+            counters: port.unread(),
+        }));
     }
 
     /// Whether the device is not in use: no process has it open, it has only the kernel's own QPs and no MR,
@@ -238,6 +271,16 @@ impl Listed {
         let reopened = self.reopened();
         Ok(reopened.or_else(|| changed.then(|| self.reading())))
     }
+}
+
+/// Whether a driver failed at a reading that gave these counters, so that none of them has a value; `None`
+/// where there are none. Those of the network interface are read otherwise.
+fn broke<'a>(failed: bool, ports: impl Iterator<Item = &'a [RawReading]>) -> Option<bool> {
+    let own = ports
+        .flatten()
+        .filter(|counter| counter.source != RawSource::Ethtool);
+    let values: Vec<bool> = own.map(|counter| counter.value.is_some()).collect();
+    (failed || !values.is_empty()).then(|| failed && !values.contains(&true))
 }
 
 impl Sysfs {

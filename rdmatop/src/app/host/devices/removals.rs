@@ -154,7 +154,7 @@ pub(super) fn read(
     let facts = read_device(root, dir);
     let ports = facts.iter().flat_map(|facts| &facts.ports);
     sample.ports = ports.map(|port| unasked(port.port)).collect();
-    let (listed, mut reading) = Listed::list(root, sample, before, now_ns);
+    let (listed, mut reading) = Listed::list(root, sample, before, now_ns, true);
     reading.removing = true;
     let guid = facts.as_ref().and_then(|facts| facts.node_guid);
     reading.node_guid = reading.node_guid.or(guid);

@@ -828,5 +828,49 @@ fn of_a_device_that_is_left_alone_only_the_kernels_list_tells() {
         ]
     );
     assert_eq!(asked_for(&host), [0, 2].into());
-    assert_eq!(notes, ["rxe1: not read, as --exclude-device says"]);
+    assert_eq!(notes, ["rxe1: not read, as --exclude-device or the settings say"]);
+}
+
+#[test]
+fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
+    let mut host = Host::known(2);
+    assert!(
+        counters(&mut host)
+            .0
+            .iter()
+            .all(|counter| counter.value.is_some())
+    );
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    let mut notes = Vec::new();
+    for _ in 0..4 {
+        host.source.listed_ns = None;
+        let wants = Wants {
+            counters: true,
+            ..Wants::default()
+        };
+        host.source.poll(&wants, &mut |input| {
+            if let Input::Slow(causes) = input {
+                notes = causes.iter().map(Cause::line).collect();
+            }
+        });
+    }
+    assert!(
+        notes.len() == 1 && notes[0].contains("rxe0") && notes[0].contains("--exclude-device rxe0,"),
+        "{notes:?}"
+    );
+    host.kernel.asked(0);
+    let (read, _) = counters(&mut host);
+    assert_eq!(host.kernel.asked(cmd::STAT_GET), [Some(1)], "the neighbour alone");
+    assert!(
+        !read.is_empty() && read.iter().all(|counter| counter.value.is_none()),
+        "known to be unknown: {read:?}"
+    );
+    // A refusal that says that there are no counters is no failure.
+    let mut host = Host::known(1);
+    host.kernel.change(0, |made| made.refuses = libc::EOPNOTSUPP);
+    for _ in 0..6 {
+        host.source.listed_ns = None;
+        counters(&mut host);
+    }
+    assert!(!host.kernel.asked(cmd::STAT_GET).is_empty());
 }

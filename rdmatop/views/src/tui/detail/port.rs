@@ -31,7 +31,15 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             out.extend(Cell::lines(why, width, Tone::Bad));
         }
-        out.extend(facts(width, &facts_of(state, DEVICE, d)));
+        let mut of_device = facts_of(state, DEVICE, d);
+        for (what, _, limit) in d.headroom() {
+            if let (Some(limit), Some((_, value))) =
+                (limit, of_device.iter_mut().find(|(label, _)| *label == what))
+            {
+                *value = format!("{value} of {}", format::exact(limit));
+            }
+        }
+        out.extend(facts(width, &of_device));
     }
     let unexplained = state.snapshot.judgement.unexplained.iter();
     for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
@@ -131,3 +139,33 @@ fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
 
 /// Stands between a counter and what it means.
 const MEANING: &str = "  ";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::tui::settings::Settings;
+    use crate::tui::tab::Tab;
+    use crate::tui::theme::Depth;
+    use rdmatop_model::testkit::full;
+
+    #[test]
+    fn beside_what_a_device_has_stands_what_its_driver_allows() {
+        let snapshot = Arc::new(full::snapshot());
+        let shown = Arc::clone(&snapshot);
+        let state = State::new(shown, Settings::default(), Tab::Devices, true, Depth::True);
+        let of = |device: &str| {
+            let port = snapshot.ports.iter().find(|port| &*port.device == device);
+            let lines = lines(&state, port.unwrap(), 200);
+            lines.iter().map(Cell::text).collect::<Vec<_>>().join("\n")
+        };
+        let known = of("mlx5_0");
+        assert!(known.contains("QPs 2 of 1,024"), "{known}");
+        let unknown = of("rxe0");
+        assert!(
+            unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of"),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Devices that have nearly as many QPs, CQs or MRs as they may have.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::{Scene, live};
+use crate::engine::registers_memory;
+use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::snapshot::{DeviceRow, VerbRow};
+use rdmatop_base::step::step;
+
+/// How many of those who have most of them are named.
+const NAMED: usize = 3;
+
+/// Devices that run out of objects.
+///
+/// A driver says how many it allows when it registers the device (`ib_device.attrs`), and refuses what is
+/// beyond that with ENOMEM or ENOSPC. It may refuse earlier: functions of one NIC share what the NIC has, and
+/// EFA has limits for each type of QP.
+pub(super) fn devices(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+    for device in &scene.snapshot.devices {
+        for (what, count, limit) in device.headroom() {
+            let (Some(count), Some(limit)) = (count, limit) else {
+                continue;
+            };
+            if (count as f64) < limit as f64 * scene.limits.device_share {
+                continue;
+            }
+            let refused = scene.snapshot.verbs.iter().find(|row| {
+                makes(&row.verb, what) && scene.growth.ran_short(row) && may_be_on(scene, row, device)
+            });
+            let mut verdict = format!(
+                "{} has {count} of the {limit} {what} that it may have",
+                device.name
+            );
+            let mut evidence = vec![format!(
+                "{} of what its driver allows",
+                words::percent(count as f64 / limit as f64)
+            )];
+            let holders = holders(scene, device, what);
+            if !holders.is_empty() {
+                evidence.push(format!("most of them: {}", holders.join(", ")));
+            }
+            if let Some(row) = refused {
+                let owner = scene.owner(row.process_uid);
+                let who = owner.map_or_else(|| format!("PID {}", row.pid), words::process);
+                verdict = format!("{verdict}, and {} of {who} fails", row.verb);
+                evidence.push(format!(
+                    "{} failed with ENOMEM or ENOSPC within the last minute: for this limit, or a limit of the driver that it does not tell",
+                    row.verb
+                ));
+            }
+            let kind = match what {
+                "QPs" => "qp",
+                "CQs" => "cq",
+                _ => "mr",
+            };
+            out.push(Symptom {
+                verdict,
+                evidence,
+                next: step!(
+                    "rdma resource show {}   # each line names its device and ends with whose it is -> end or mend the program that makes so \
+                     many   # all are needed -> fewer of them for each peer, or other NICs for some of the processes",
+                    kind
+                ),
+                short: format!("{count} of {limit} {what}"),
+                victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
+                since_ns: scene.snapshot.mono_ns,
+                ..scene.symptom(
+                    FindingId::Headroom,
+                    if refused.is_some() { Severity::Critical } else { Severity::Warning },
+                    About::of_device(device.uid).part(what.to_owned()),
+                )
+            });
+        }
+    }
+}
+
+/// Whether a verb makes objects of this kind.
+fn makes(verb: &str, what: &str) -> bool {
+    match what {
+        "QPs" => verb.starts_with("create_qp"),
+        "CQs" => verb.starts_with("create_cq"),
+        _ => registers_memory(verb) && verb.contains("reg") && !verb.starts_with("de"),
+    }
+}
+
+/// Whether a call can have been of this device: its process has QPs there, or none anywhere.
+fn may_be_on(scene: &Scene<'_>, row: &VerbRow, device: &DeviceRow) -> bool {
+    let owner = scene.owner(row.process_uid);
+    owner.is_none_or(|owner| owner.devices.is_empty() || owner.devices.contains(&device.name))
+}
+
+/// Who has most of them: by the QPs that are listed, and for memory regions by what they registered.
+fn holders(scene: &Scene<'_>, device: &DeviceRow, what: &str) -> Vec<String> {
+    let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+    if what == "QPs" {
+        let there = scene.qps_on(device.uid).filter(|qp| !qp.exited);
+        for uid in there.filter_map(|qp| qp.process_uid) {
+            *held.entry(uid).or_default() += 1;
+        }
+    } else if what == "MRs" {
+        let there = live(scene.snapshot).filter(|row| row.devices.contains(&device.name));
+        held.extend(there.filter_map(|row| Some((row.uid, row.mr_bytes?))));
+    }
+    let mut held: Vec<(u64, u64)> = held.into_iter().collect();
+    held.sort_by_key(|(uid, number)| (Reverse(*number), *uid));
+    let named = held.into_iter().take(NAMED);
+    let named = named.filter_map(|(uid, number)| {
+        let number = if what == "QPs" {
+            number.to_string()
+        } else {
+            format!("{} registered", rdmatop_base::text::bytes(number))
+        };
+        Some(format!("{} {number}", words::process(scene.process(uid)?)))
+    });
+    named.collect()
+}
