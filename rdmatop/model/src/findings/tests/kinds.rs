@@ -242,6 +242,30 @@ const PROOFS: &[(FindingId, On, &str)] = &[
 /// What differs from a real machine, besides the driver.
 const WHY_NOT: &[(FindingId, &str)] = &[(FindingId::PcieSlow, "the slot is QEMU's")];
 
+/// Kinds that need counts of work requests or completions, readings of GPUs, or lists of mappings, which a
+/// trace does not take.
+pub(super) const NOT_IN_A_TRACE: &[FindingId] = &[
+    FindingId::PeerGone,
+    FindingId::CompletionError,
+    FindingId::CqOverflow,
+    FindingId::SendQueueFull,
+    FindingId::LatencyRises,
+    FindingId::MapCount,
+    FindingId::QpLeak,
+    FindingId::PortContention,
+    FindingId::FarNic,
+];
+
+/// Whether `--trace` can show a finding, for the table of the page.
+fn in_a_trace(id: FindingId) -> &'static str {
+    match id {
+        // It needs counters of QPs. A trace has only those of ports, so it names a port, seldom a process.
+        FindingId::ReceiverNotReady => "of ports",
+        id if NOT_IN_A_TRACE.contains(&id) => "no",
+        _ => "yes",
+    }
+}
+
 /// Returns the table of the page that says how each finding is proven.
 fn proven() -> String {
     let mut page = "
@@ -364,7 +388,7 @@ names other kinds of events. It reads ports, states and calls every two seconds,
             rule,
             kind.raise_s,
             kind.clear_s,
-            kind.trace.name(),
+            in_a_trace(*id),
             source,
             kind.why,
             kind.fixed

@@ -629,7 +629,7 @@ fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
         FindingId::CqOverflow,
     ];
     assert_eq!(live, kinds.into());
-    let of_table = |id: &FindingId| id.kind().trace != super::kind::Traced::No;
+    let of_table = |id: &FindingId| !kinds::NOT_IN_A_TRACE.contains(id);
     assert_eq!(trace, live.iter().copied().filter(of_table).collect());
     let found = after(12, &traced(&s));
     let waits = found
