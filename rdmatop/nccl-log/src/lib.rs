@@ -8,6 +8,9 @@
 //! [`identity`] decides which processes of this machine wrote the log; [`now`] and `beside` compare these
 //! with a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a line is
 //! read.
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests do I/O"))]
+#![cfg_attr(test, expect(clippy::disallowed_types, reason = "tests do I/O"))]
+
 mod beside;
 pub mod channel;
 pub mod dictionary;
