@@ -173,15 +173,6 @@ impl Latencies {
     }
 }
 
-fn time(ns: f64) -> String {
-    for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
-        if ns >= size {
-            return format!("{} {unit}", words::number(ns / size));
-        }
-    }
-    format!("{ns:.0} ns")
-}
-
 /// Processes whose work requests take longer and become fewer.
 pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let limits = scene.limits;
@@ -205,8 +196,8 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!(
                 "Work requests of {} take longer and are fewer: p99 {} instead of {}, {} instead of {}",
                 words::process(row),
-                time(now.p99_ns),
-                time(before.p99_ns),
+                words::time(now.p99_ns),
+                words::time(before.p99_ns),
                 words::per_s(now.wr_per_s),
                 words::per_s(before.wr_per_s)
             ),

@@ -282,9 +282,9 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             .zip(time)
             .filter(|(it, _)| it.share >= Some(limits.mr_share))
         {
-            let each = lately
-                .each()
-                .map_or_else(String::new, |each| format!(" ({} a call)", mean(each)));
+            let each = lately.each().map_or_else(String::new, |each| {
+                format!(" ({} a call)", words::time(each * 1e9))
+            });
             format!("{who} spends {time} on registering memory{each} instead of reusing its regions")
         } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
             format!(
@@ -314,17 +314,6 @@ fn in_brackets(known: Option<String>) -> String {
     known.map_or_else(String::new, |known| format!(" ({known})"))
 }
 
-/// A time of microseconds, milliseconds or seconds.
-fn mean(seconds: f64) -> String {
-    if seconds >= 1.0 {
-        format!("{} s", words::number(seconds))
-    } else if seconds >= 1e-3 {
-        format!("{} ms", words::number(seconds * 1e3))
-    } else {
-        format!("{} us", words::number(seconds * 1e6))
-    }
-}
-
 /// Connections that are made for each transfer.
 pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > scene.limits.qp_per_s);
@@ -340,9 +329,9 @@ pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let time = lately.as_ref().and_then(Lately::time);
         let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
         if let (Some(lately), Some(time)) = (&lately, &time) {
-            let each = lately
-                .each()
-                .map_or_else(String::new, |each| format!(", {} for each QP", mean(each)));
+            let each = lately.each().map_or_else(String::new, |each| {
+                format!(", {} for each QP", words::time(each * 1e9))
+            });
             evidence.push(format!(
                 "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{each}",
                 lately.rate()
