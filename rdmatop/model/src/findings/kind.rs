@@ -27,7 +27,7 @@ impl Severity {
 
 /// What is the same for all findings of a kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind {
+pub struct FindingKind {
     /// Stable name.
     pub name: &'static str,
     /// A symptom is raised once it was there this long, s, within two and a half times as long. 0: at once.
@@ -54,9 +54,9 @@ macro_rules! kinds {
             pub const ALL: &'static [Self] = &[$(Self::$id,)*];
 
             /// What is the same for all findings of this kind.
-            pub const fn kind(self) -> &'static Kind {
+            pub const fn kind(self) -> &'static FindingKind {
                 match self {
-                    $(Self::$id => &Kind { name: $name, raise_s: $raise, clear_s: $clear, why: $why, fixed: $fixed },)*
+                    $(Self::$id => &FindingKind { name: $name, raise_s: $raise, clear_s: $clear, why: $why, fixed: $fixed },)*
                 }
             }
         }
@@ -193,8 +193,8 @@ kinds! {
         fixed: "the device is gone";
 }
 
-impl Kind {
-    /// The window within which a symptom has to be there for [`Kind::raise_s`], ns.
+impl FindingKind {
+    /// The window within which a symptom has to be there for [`FindingKind::raise_s`], ns.
     pub const fn window_ns(&self) -> u64 {
         self.raise_s * 2_500_000_000
     }

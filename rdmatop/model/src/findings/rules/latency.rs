@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{ProcessRow, Snapshot};
 
@@ -174,10 +174,10 @@ impl Latencies {
 }
 
 /// Processes whose work requests take longer and become fewer.
-pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let limits = scene.limits;
-    for row in &scene.snapshot.processes {
-        let Some((before, now)) = scene.growth.latencies.0.get(&row.uid).and_then(Process::change) else {
+pub(super) fn rises(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let limits = ctx.limits;
+    for row in &ctx.snapshot.processes {
+        let Some((before, now)) = ctx.history.latencies.0.get(&row.uid).and_then(Process::change) else {
             continue;
         };
         let longer = now.p99_ns >= limits.latency_ratio * before.p99_ns
@@ -211,7 +211,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             short: "slow WRs".to_owned(),
             since_ns: now.begin_ns,
             victims: vec![row.uid],
-            ..scene.symptom(
+            ..ctx.symptom(
                 FindingId::LatencyRises,
                 Severity::Warning,
                 About::of_process(row.uid),

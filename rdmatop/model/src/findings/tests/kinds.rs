@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::{About, Change, FindingId, Limits, Severity, Symptom, Watch};
+use super::super::{About, Change, FindingId, FindingTracker, Limits, Severity, Symptom};
 use super::S;
 use crate::testkit;
 use rdmatop_base::step::NextStep;
@@ -481,7 +481,7 @@ proptest! {
         looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120),
         often in any::<bool>(),
     ) {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         let mut s = testkit::empty();
         let mut last: BTreeMap<(FindingId, u64), (bool, u64)> = BTreeMap::new();
         let mut raised_at: BTreeMap<(FindingId, u64), u64> = BTreeMap::new();
@@ -540,7 +540,7 @@ fn a_symptom_in_bursts_is_raised_by_its_share_and_never_flaps() {
     const LOOKS: u64 = 240;
     for on in [1, 2, 3, 5, 8, 13, 21] {
         for off in [1, 2, 3, 5, 8, 13, 21, 34] {
-            let mut watch = Watch::default();
+            let mut watch = FindingTracker::default();
             let mut s = testkit::empty();
             let mut raises: BTreeMap<FindingId, u64> = BTreeMap::new();
             for look in 0..LOOKS {
