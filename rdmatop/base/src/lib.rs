@@ -1,5 +1,8 @@
 //! What all parts of rdmatop share: texts, next steps, and what names and numbers of the kernel mean. No I/O,
 //! no clock.
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests do I/O"))]
+#![cfg_attr(test, expect(clippy::disallowed_types, reason = "tests do I/O"))]
+
 pub mod driver_log;
 pub mod errno;
 pub mod exclude;

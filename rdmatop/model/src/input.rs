@@ -498,7 +498,7 @@ impl std::fmt::Display for Skipped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Attached.
+    /// The program is attached.
     Ok,
     /// Attached, some readings off.
     Partial,

@@ -2,6 +2,8 @@
 //!
 //! Sources send [`input::Input`]s; the engine folds them into its state and hands out immutable
 //! [`snapshot::Snapshot`]s and enriched [`event::Event`]s. Times are arguments.
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests do I/O"))]
+
 pub mod cause;
 pub mod engine;
 pub mod event;

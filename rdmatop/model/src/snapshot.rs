@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub mono_ns: u64,
     /// Time since the snapshot before, ns; `None` for the first.
     pub interval_ns: Option<u64>,
-    /// Host.
+    /// The machine that was read.
     pub host: HostFacts,
     /// State of rdmatop itself.
     pub health: Health,
@@ -134,7 +134,7 @@ pub struct Health {
     /// What became of work requests, when a trace asks for them.
     #[serde(skip)]
     pub work: Option<WorkRequests>,
-    /// Verdicts.
+    /// Which programs run, and why the others do not.
     pub probes: Shared<ProbeVerdict>,
     /// eBPF is on and records report everything that happens to QPs, so no dump is needed.
     #[serde(skip)]
@@ -195,15 +195,15 @@ pub struct VerbRow {
     pub process_uid: Option<u64>,
     /// Process id.
     pub pid: u32,
-    /// Name.
+    /// Name of the process.
     pub comm: Option<Arc<str>>,
-    /// Verb.
+    /// Name of the verb.
     pub verb: Arc<str>,
     /// The verb's number, which stays while the name of a driver's own verb comes and goes with what is
     /// known of the process's devices.
     #[serde(skip)]
     pub number: u32,
-    /// Calls.
+    /// How often the process called it.
     pub calls: Counter,
     /// Calls that failed; `None` where only calls are counted.
     pub errors: Option<Counter>,

@@ -1,5 +1,5 @@
 //! Files whose paths another user controls: below the root directory of a process, behind its mappings, and
-//! logs that a job writes. Nothing else opens such paths (`tests/layers.rs`).
+//! logs that a job writes. Nothing else opens such paths (`clippy.toml`, `tests/layers.rs`).
 //!
 //! Opening has effects: a watchdog device starts to count, a FIFO makes the opener wait, an automount point
 //! mounts, a FUSE file asks its daemon. A link decides what is opened, and rdmatop may be root. So the rules
@@ -18,6 +18,7 @@
 //!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
+#![expect(clippy::disallowed_methods, reason = "it opens what is another user's")]
 
 use std::{
     ffi::{OsStr, OsString},

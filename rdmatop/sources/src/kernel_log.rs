@@ -128,6 +128,7 @@ impl Unreadable {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the kernel alone makes that file")]
 fn open_at_end() -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = open(FILE, flags, Mode::empty())?;

@@ -1,5 +1,7 @@
 //! Sources: what reads the outside world, but for the eBPF programs (rdmatop-loader). They do not know the
 //! engine or the views, and import only inputs and causes of the model.
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests do I/O"))]
+
 pub mod clock;
 pub mod dcb;
 pub mod ethtool;

@@ -36,6 +36,7 @@ pub struct Walk {
 }
 
 /// The descriptors of a process.
+#[expect(clippy::disallowed_methods, reason = "the kernel alone makes that directory")]
 pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
     fs::read_dir(root.proc(format!("{pid}/fd")))
 }

@@ -2,6 +2,7 @@
 //!
 //! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
 //! ENODEV, ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
+#![expect(clippy::disallowed_methods, reason = "it opens files of the kernel")]
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};

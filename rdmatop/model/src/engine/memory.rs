@@ -84,7 +84,7 @@ pub(super) struct Region {
 
 /// What is known of an address of a `struct ib_mr`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct KnownAddress {
     region: Option<Region>,
     /// Regions that had the address before and whose end no record has told yet.
     late: u32,
@@ -107,7 +107,7 @@ pub(super) enum Ended {
 /// when its call began.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    places: NumberMap<u64, Place>,
+    places: NumberMap<u64, KnownAddress>,
 }
 
 impl Regions {

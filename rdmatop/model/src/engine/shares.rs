@@ -135,7 +135,7 @@ const NOTHING: Counter = Counter {
 };
 
 /// What a snapshot shows of the users of ports.
-struct Seen<'a> {
+struct PortUsers<'a> {
     devices: &'a [DeviceRow],
     ports: &'a [PortRow],
     qps: &'a [Arc<QpRow>],
@@ -148,7 +148,7 @@ struct Seen<'a> {
     now_ns: u64,
 }
 
-impl Seen<'_> {
+impl PortUsers<'_> {
     /// Whether the bytes of a port say something of those of its users. Where programs count work requests,
     /// or will in a moment, nobody asks.
     fn is_of_use(&self, port: &PortRow, device: &DeviceRow) -> bool {
@@ -273,7 +273,7 @@ impl Shares {
         let records = self.lost_none(losses.records()) && programs.follow_qps();
         self.moved
             .retain(|(process, _), _| processes.get(*process).is_some());
-        self.look(&Seen {
+        self.look(&PortUsers {
             devices,
             ports,
             qps,
@@ -285,7 +285,7 @@ impl Shares {
         })
     }
 
-    fn look(&mut self, seen: &Seen<'_>) -> BTreeMap<u64, Share> {
+    fn look(&mut self, seen: &PortUsers<'_>) -> BTreeMap<u64, Share> {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
         let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
@@ -337,7 +337,7 @@ impl Shares {
 
     /// Notes whose queue pairs can carry data, or could since the last snapshot. Of a process with one on a
     /// port that is not known, nothing is known.
-    fn users_of_qps(&mut self, seen: &Seen<'_>, last_ns: u64, sums: &mut BTreeMap<u64, Share>) {
+    fn users_of_qps(&mut self, seen: &PortUsers<'_>, last_ns: u64, sums: &mut BTreeMap<u64, Share>) {
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -366,7 +366,7 @@ impl Shares {
 
     /// Notes who makes objects past the kernel, and asks about processes that have a device open: about each
     /// without a row once, and again where it may have loaded a library since.
-    fn note_makers(&mut self, seen: &Seen<'_>, open: &BTreeSet<u32>) {
+    fn note_makers(&mut self, seen: &PortUsers<'_>, open: &BTreeSet<u32>) {
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -398,7 +398,7 @@ impl Shares {
         }
     }
 
-    fn told<'a>(&'a self, pid: u32, seen: &Seen<'a>) -> Option<Told<'a>> {
+    fn told<'a>(&'a self, pid: u32, seen: &PortUsers<'a>) -> Option<Told<'a>> {
         match seen.processes.holder(pid) {
             Some(uid) => seen.processes.get(uid).map(Told::from),
             None => self.strangers.get(&pid).map(Told::from),
@@ -407,7 +407,7 @@ impl Shares {
 
     /// Who has a device open on which there may be queue pairs that the kernel does not list, and who made
     /// objects there.
-    fn openers(&self, device: &DeviceRow, seen: &Seen<'_>, open: &BTreeSet<u32>) -> Vec<Opener> {
+    fn openers(&self, device: &DeviceRow, seen: &PortUsers<'_>, open: &BTreeSet<u32>) -> Vec<Opener> {
         if !device.may_hide_qps() {
             return Vec::new();
         }
@@ -446,7 +446,7 @@ impl Shares {
         openers
     }
 
-    fn opener(&self, pid: u32, seen: &Seen<'_>) -> Opener {
+    fn opener(&self, pid: u32, seen: &PortUsers<'_>) -> Opener {
         let user = seen
             .processes
             .holder(pid)
@@ -468,7 +468,7 @@ impl Shares {
     /// Adds what a port says to the sums of its users.
     fn port(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &PortUsers<'_>,
         (row, device): (&PortRow, &DeviceRow),
         openers: &[Opener],
         sums: &mut BTreeMap<u64, Share>,
@@ -528,7 +528,7 @@ fn could_carry(qp: &QpRow, last_ns: u64) -> bool {
 }
 
 /// The processes that have a device open on which there may be queue pairs that the kernel does not list.
-fn open(seen: &Seen<'_>) -> BTreeSet<u32> {
+fn open(seen: &PortUsers<'_>) -> BTreeSet<u32> {
     let devices = seen.devices.iter().filter(|device| device.may_hide_qps());
     let contexts = devices.filter_map(|device| device.contexts.as_deref());
     contexts.flatten().copied().collect()

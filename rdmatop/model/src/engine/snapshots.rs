@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use super::{history, rows::Rows, shares::Shares};
 use crate::{
     cause::{Cause, CauseId},
-    findings::{Limits, Watch},
+    findings::{FindingTracker, Limits},
     input::{GpuSample, OpenersSample},
     judgement::{AllUnexplained, Bound},
     snapshot::Snapshot,
@@ -29,7 +29,7 @@ pub(super) struct Snapshots {
     searched_ns: Option<u64>,
     /// When the last snapshot was made, if it had a port whose traffic is not explained.
     wanted_ns: Option<u64>,
-    pub(super) findings: Watch,
+    pub(super) findings: FindingTracker,
     last_ns: Option<u64>,
     /// The last snapshot, while a view holds it: its judgement is reused where nothing changed.
     last: Weak<Snapshot>,
@@ -38,7 +38,7 @@ pub(super) struct Snapshots {
 impl Snapshots {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            findings: Watch::new(limits),
+            findings: FindingTracker::new(limits),
             ..Self::default()
         }
     }

@@ -86,7 +86,7 @@ pub enum Unit {
     BytesOrPackets,
     /// Bits per second of a link.
     BitsPerSecond,
-    /// Nanoseconds.
+    /// A time in nanoseconds.
     Nanoseconds,
     /// Nanoseconds: the upper edge of the bucket of a histogram.
     UpperNanoseconds,
@@ -114,9 +114,9 @@ impl Unit {
 pub enum Sense {
     /// The value has no direction.
     Plain,
-    /// Sent.
+    /// The value says what was sent.
     Sent,
-    /// Received.
+    /// The value says what was received.
     Received,
     /// A count of faults, for which 0 is good.
     Fault,
@@ -140,7 +140,7 @@ pub struct Screen {
 pub struct Page {
     /// Columns are sorted by this number.
     pub place: u8,
-    /// Heading.
+    /// The heading of the column.
     pub title: &'static str,
 }
 

@@ -14,7 +14,7 @@ pub enum Value<'a> {
     Unknown,
     /// A name.
     Text(Cow<'a, str>),
-    /// Names.
+    /// A list of names.
     List(&'a [Arc<str>]),
     /// A word and its rank among such words.
     State(u64, Cow<'a, str>),
@@ -105,7 +105,7 @@ fn moved(history: &History) -> Key<'static> {
 /// The key by which a row is sorted; unknown comes last in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key<'a> {
-    /// Unknown.
+    /// The value is unknown.
     None,
     /// A number.
     Num(f64),

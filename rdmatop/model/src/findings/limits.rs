@@ -46,7 +46,7 @@ macro_rules! limits {
 
 /// Rates and sizes: anything above zero.
 const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, 1e18);
-/// Shares.
+/// The bounds of limits that are shares of a whole.
 const SHARE: (f64, f64) = (0.0, 1.0);
 
 limits! {

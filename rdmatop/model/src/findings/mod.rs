@@ -1,8 +1,8 @@
 //! Findings: what is wrong on this host, in words, with the process and the device that it concerns.
 //!
-//! Rules (`rules`) look at one snapshot and name symptoms. [`Watch`] turns symptoms into findings: it raises
-//! a symptom that lasts, and clears one that stays away. Both are pure. A rule names no symptom when an input
-//! that it needs is unknown.
+//! Rules (`rules`) look at one snapshot and name symptoms. [`FindingTracker`] turns symptoms into findings: it
+//! raises a symptom that lasts, and clears one that stays away. Both are pure. A rule names no symptom when an
+//! input that it needs is unknown.
 
 mod kind;
 mod limits;
@@ -21,17 +21,17 @@ use serde::Serialize;
 use crate::snapshot::PortRow;
 use rdmatop_base::step::NextStep;
 
-pub use kind::{FindingId, Kind, Severity};
+pub use kind::{FindingId, FindingKind, Severity};
 pub use limits::{Limit, Limits};
-pub use quiet::{Quiet, WITHOUT_EBPF};
-pub use watch::{Change, LeftOut, Watch};
+pub use quiet::{NoFindings, WITHOUT_EBPF};
+pub use watch::{Change, FindingTracker, LeftOut};
 
 /// What a finding is about. The uids are those of rows of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct About {
     /// The process that causes it; if none is known, the process that suffers from it.
     pub process: Option<u64>,
-    /// Device.
+    /// The device that it is about.
     pub device: Option<u64>,
     /// Port of the device.
     pub port: Option<u32>,

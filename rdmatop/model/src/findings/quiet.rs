@@ -5,7 +5,7 @@ use crate::snapshot::Snapshot;
 
 /// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quiet {
+pub enum NoFindings {
     /// Programs are being attached.
     Starting,
     /// Rules have looked for this many seconds, and some need more.
@@ -15,9 +15,9 @@ pub enum Quiet {
     Whole,
 }
 
-impl Quiet {
-    /// The longest `Kind::window_ns`, s: any symptom had time to be raised. Rules that compare with minutes
-    /// before need longer ([`Health::still_looks`](crate::snapshot::Health::still_looks)).
+impl NoFindings {
+    /// The longest `FindingKind::window_ns`, s: any symptom had time to be raised. Rules that compare with
+    /// minutes before need longer ([`Health::still_looks`](crate::snapshot::Health::still_looks)).
     pub const ENOUGH_S: u64 = 30;
 
     /// How much the rules have looked at so far.
@@ -37,19 +37,19 @@ pub const WITHOUT_EBPF: &str = "ports and states of QPs";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::{FindingId, Watch};
+    use crate::findings::{FindingId, FindingTracker};
     use crate::testkit;
 
     #[test]
     fn every_window_is_over_after_that_time() {
         let windows = FindingId::ALL.iter().map(|id| id.kind().window_ns());
-        assert_eq!(windows.max(), Some(Quiet::ENOUGH_S * 1_000_000_000));
+        assert_eq!(windows.max(), Some(NoFindings::ENOUGH_S * 1_000_000_000));
     }
 
     #[test]
     fn nothing_found_is_no_verdict_of_rules_that_look_for_longer() {
         let mut s = testkit::one_row();
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         s.health.ebpf = EbpfState::Disabled;
         let mut after = |seconds: u64| {
             s.mono_ns += seconds * 1_000_000_000;
@@ -59,13 +59,13 @@ mod tests {
                 .still_looks()
                 .into_iter()
                 .max_by_key(|(_, seconds)| *seconds);
-            (Quiet::of(&s), longest)
+            (NoFindings::of(&s), longest)
         };
         let growth = Some((FindingId::MrGrowth, 1800));
-        assert_eq!(after(0), (Quiet::Looking(0), growth));
-        assert_eq!(after(29), (Quiet::Looking(29), growth));
-        assert_eq!(after(60), (Quiet::Whole, growth));
-        assert_eq!(after(1710), (Quiet::Whole, growth));
-        assert_eq!(after(1), (Quiet::Whole, None));
+        assert_eq!(after(0), (NoFindings::Looking(0), growth));
+        assert_eq!(after(29), (NoFindings::Looking(29), growth));
+        assert_eq!(after(60), (NoFindings::Whole, growth));
+        assert_eq!(after(1710), (NoFindings::Whole, growth));
+        assert_eq!(after(1), (NoFindings::Whole, None));
     }
 }

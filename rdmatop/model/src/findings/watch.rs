@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use super::rules::{self, Growth, Scene};
+use super::rules::{self, RuleContext, RuleHistory};
 use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::input::EbpfState;
@@ -69,7 +69,7 @@ pub enum Change {
 
 /// A symptom over time.
 #[derive(Clone, Debug)]
-struct Track {
+struct FindingState {
     /// Times within the window in which the symptom was there (from, to), oldest first, ns.
     spans: Vec<(u64, u64)>,
     /// Time of the last snapshot that showed the symptom, ns.
@@ -80,10 +80,10 @@ struct Track {
 
 /// Follows symptoms from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct FindingTracker {
     limits: Limits,
-    tracks: Tracks,
-    growth: Growth,
+    states: FindingStates,
+    history: RuleHistory,
     /// Times of the first and of the last snapshot, ns.
     began_ns: Option<u64>,
     last_ns: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Watch {
     left_out: LeftOut,
 }
 
-impl Watch {
+impl FindingTracker {
     /// A watch with these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -107,58 +107,58 @@ impl Watch {
         if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
             self.first_ns.get_or_insert(snapshot.mono_ns);
         }
-        self.growth.look(snapshot, &self.limits);
-        let symptoms = rules::all(&Scene::new(snapshot, &self.limits, &self.growth));
+        self.history.look(snapshot, &self.limits);
+        let symptoms = rules::all(&RuleContext::new(snapshot, &self.limits, &self.history));
         self.follow(snapshot, symptoms)
     }
 
     /// Takes the symptoms that the rules name in the next snapshot.
     pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
         let now = snapshot.mono_ns;
-        let scene = Scene::new(snapshot, &self.limits, &self.growth);
+        let ctx = RuleContext::new(snapshot, &self.limits, &self.history);
         let changes = &mut self.changes;
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
             let key = (symptom.id, symptom.about.clone());
             let rank = rank_of(symptom.severity, &symptom.about);
-            let tracks = &mut self.tracks;
-            if tracks.contains_key(&key) || make_place(tracks, false, &symptom.about, rank, changes) {
-                see(&mut self.tracks, self.last_ns, symptom, &scene);
+            let states = &mut self.states;
+            if states.contains_key(&key) || make_place(states, false, &symptom.about, rank, changes) {
+                see(&mut self.states, self.last_ns, symptom, &ctx);
             }
             keys.insert(key);
         }
         self.last_ns = Some(now);
         let began = *self.began_ns.get_or_insert(now);
         // `link-flaps` already reports the outages of a link that flaps.
-        let flapping: BTreeSet<_> = flapping(&self.tracks, now);
-        self.tracks.retain(|(id, about), track| {
+        let flapping: BTreeSet<_> = flapping(&self.states, now);
+        self.states.retain(|(id, about), state| {
             let kind = id.kind();
             if flapping.contains(&(about.device, about.port)) && is_outage(*id, about) {
-                if track.raised {
-                    changes.push(Change::Cleared(track.finding.clone()));
+                if state.raised {
+                    changes.push(Change::Cleared(state.finding.clone()));
                 }
                 return false;
             }
-            track.forget(now.saturating_sub(kind.window_ns()));
-            if track.seen_ns == now {
+            state.forget(now.saturating_sub(kind.window_ns()));
+            if state.seen_ns == now {
                 return true;
             }
-            if !track.raised {
-                return !track.spans.is_empty();
+            if !state.raised {
+                return !state.spans.is_empty();
             }
-            let keep = now.saturating_sub(track.seen_ns) < kind.clear_s * S;
+            let keep = now.saturating_sub(state.seen_ns) < kind.clear_s * S;
             if !keep {
-                changes.push(Change::Cleared(track.finding.clone()));
+                changes.push(Change::Cleared(state.finding.clone()));
             }
             keep
         });
-        let waits = raise(&mut self.tracks, now, changes);
-        let not_followed = keys.iter().filter(|key| !self.tracks.contains_key(key)).count();
+        let waits = raise(&mut self.states, now, changes);
+        let not_followed = keys.iter().filter(|key| !self.states.contains_key(key)).count();
         // Nobody may take the changes for a long time; the newest ones say most.
         let surplus = self.changes.len().saturating_sub(4 * MAX);
         self.changes.drain(..surplus);
-        let raised = self.tracks.values().filter(|track| track.raised);
-        let mut findings: Vec<Finding> = raised.map(|track| track.finding.clone()).collect();
+        let raised = self.states.values().filter(|state| state.raised);
+        let mut findings: Vec<Finding> = raised.map(|state| state.finding.clone()).collect();
         let shown = findings.len().min(MAX);
         self.left_out = LeftOut {
             findings: findings.len() - shown,
@@ -169,7 +169,7 @@ impl Watch {
         findings.truncate(shown);
         let stands = |found: &Finding| stands(found, began, now);
         put_in_order(&mut findings, stands, |cause, found| {
-            is_result(cause, found, &scene)
+            is_result(cause, found, &ctx)
         });
         findings
     }
@@ -210,7 +210,7 @@ impl Watch {
     }
 }
 
-impl Track {
+impl FindingState {
     /// For how long the symptom was there within the window, ns.
     fn held_ns(&self) -> u64 {
         self.spans.iter().map(|(from, to)| to - from).sum()
@@ -233,13 +233,13 @@ impl Track {
     }
 }
 
-type Tracks = BTreeMap<(FindingId, About), Track>;
+type FindingStates = BTreeMap<(FindingId, About), FindingState>;
 
 /// Devices and ports for which this snapshot shows `link-flaps`.
-fn flapping(tracks: &Tracks, now: u64) -> BTreeSet<(Option<u64>, Option<u32>)> {
-    let all = tracks
+fn flapping(states: &FindingStates, now: u64) -> BTreeSet<(Option<u64>, Option<u32>)> {
+    let all = states
         .iter()
-        .filter(|((id, _), track)| *id == FindingId::LinkFlaps && track.seen_ns == now);
+        .filter(|((id, _), state)| *id == FindingId::LinkFlaps && state.seen_ns == now);
     all.map(|((_, about), _)| (about.device, about.port)).collect()
 }
 
@@ -254,22 +254,22 @@ const fn rank_of(severity: Severity, about: &About) -> (Severity, bool) {
 
 /// Raises the symptoms that this snapshot shows and that were there for long enough, the worst first. Returns
 /// the number of those for which there is no place.
-fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
-    let is_due = |id: FindingId, track: &Track| {
-        !track.raised && track.seen_ns == now && track.held_ns() >= id.kind().raise_s * S
+fn raise(states: &mut FindingStates, now: u64, changes: &mut Vec<Change>) -> usize {
+    let is_due = |id: FindingId, state: &FindingState| {
+        !state.raised && state.seen_ns == now && state.held_ns() >= id.kind().raise_s * S
     };
-    let due = tracks.iter().filter(|((id, _), track)| is_due(*id, track));
+    let due = states.iter().filter(|((id, _), state)| is_due(*id, state));
     let mut due: Vec<_> = due
-        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key.clone()))
+        .map(|(key, state)| (rank_of(state.finding.severity, &key.1), key.clone()))
         .collect();
     due.sort_by_key(|(rank, _)| Reverse(*rank));
     let mut waits = 0;
     for (rank, key) in due {
-        let has_place = make_place(tracks, true, &key.1, rank, changes);
-        match tracks.get_mut(&key).filter(|_| has_place) {
-            Some(track) => {
-                track.raised = true;
-                changes.push(Change::Raised(track.finding.clone()));
+        let has_place = make_place(states, true, &key.1, rank, changes);
+        match states.get_mut(&key).filter(|_| has_place) {
+            Some(state) => {
+                state.raised = true;
+                changes.push(Change::Raised(state.finding.clone()));
             }
             None => waits += 1,
         }
@@ -286,11 +286,11 @@ pub(super) fn stands(found: &Finding, began: u64, now: u64) -> bool {
 
 /// Whether a finding of a process may follow from one of a port or a device: that makes it suffer, or the
 /// process uses the device.
-fn is_result(cause: &Finding, found: &Finding, scene: &Scene<'_>) -> bool {
+fn is_result(cause: &Finding, found: &Finding, ctx: &RuleContext<'_>) -> bool {
     let Some(uid) = found.about.process.filter(|_| cause.about.process.is_none()) else {
         return false;
     };
-    let uses = |name| scene.process(uid).is_some_and(|row| row.devices.contains(name));
+    let uses = |name| ctx.process(uid).is_some_and(|row| row.devices.contains(name));
     cause.victims.contains(&uid) || cause.device.as_ref().is_some_and(uses)
 }
 
@@ -326,71 +326,71 @@ fn put_in_order(
 /// what is raised never makes way for what may never be. Where there is none, the least of them makes way for
 /// a worse one, and at last one of a process for one of a port or a device.
 fn make_place(
-    tracks: &mut Tracks,
+    states: &mut FindingStates,
     raised: bool,
     about: &About,
     rank: (Severity, bool),
     changes: &mut Vec<Change>,
 ) -> bool {
     let is_same = |other: &About| about.process.is_some() && other.process == about.process;
-    let alike = || tracks.iter().filter(|(_, track)| track.raised == raised);
+    let alike = || states.iter().filter(|(_, state)| state.raised == raised);
     let crowded = alike().filter(|((_, other), _)| is_same(other)).count() >= OF_ONE;
     if !crowded && alike().count() < FOLLOWED {
         return true;
     }
     let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
     let least = among
-        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key))
+        .map(|(key, state)| (rank_of(state.finding.severity, &key.1), key))
         .min_by_key(|(rank, _)| *rank);
     let Some((_, key)) = least.filter(|(other, _)| *other < rank) else {
         return false;
     };
     let key = key.clone();
-    if let Some(track) = tracks.remove(&key).filter(|track| track.raised) {
-        changes.push(Change::Cleared(track.finding));
+    if let Some(state) = states.remove(&key).filter(|state| state.raised) {
+        changes.push(Change::Cleared(state.finding));
     }
     true
 }
 
 /// Notes that a snapshot shows a symptom.
-fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scene<'_>) {
-    let now = scene.snapshot.mono_ns;
+fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: &RuleContext<'_>) {
+    let now = ctx.snapshot.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
-    match tracks.entry((symptom.id, symptom.about.clone())) {
+    match states.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
-            let track = entry.get_mut();
-            let worse = symptom.severity > track.finding.severity;
+            let state = entry.get_mut();
+            let worse = symptom.severity > state.finding.severity;
             // Two symptoms with one key in one snapshot: the worse one gives the words, both the victims.
-            let again = track.seen_ns == now;
+            let again = state.seen_ns == now;
             if again && !worse {
-                add(&mut track.finding.victims, symptom.victims);
+                add(&mut state.finding.victims, symptom.victims);
                 return;
             }
             if !again {
-                let since_last = last_ns.filter(|last| *last == track.seen_ns);
-                track.hold(since_last.unwrap_or(begin), now);
+                let since_last = last_ns.filter(|last| *last == state.seen_ns);
+                state.hold(since_last.unwrap_or(begin), now);
             }
-            let before = again.then(|| std::mem::take(&mut track.finding.victims));
+            let before = again.then(|| std::mem::take(&mut state.finding.victims));
             // An unraised symptom began with its first span in the window, or earlier if it says so.
-            let first = track.spans.first().map_or(now, |span| span.0);
-            let since = if track.raised {
-                track.finding.since_mono_ns
+            let first = state.spans.first().map_or(now, |span| span.0);
+            let since = if state.raised {
+                state.finding.since_mono_ns
             } else {
                 first
             }
             .min(symptom.since_ns);
-            track.finding = finding(symptom, scene);
-            track.finding.since_mono_ns = since;
-            add(&mut track.finding.victims, before.unwrap_or_default());
-            track.seen_ns = now;
+            state.finding = finding(symptom, ctx);
+            state.finding.since_mono_ns = since;
+            add(&mut state.finding.victims, before.unwrap_or_default());
+            state.seen_ns = now;
         }
         Entry::Vacant(entry) => {
-            entry.insert(Track {
+            entry.insert(FindingState {
                 spans: vec![(begin.min(now), now)],
                 seen_ns: now,
                 raised: false,
-                finding: finding(symptom, scene),
+                finding: finding(symptom, ctx),
             });
         }
     }
@@ -404,11 +404,11 @@ fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
     }
 }
 
-fn finding(symptom: Symptom, scene: &Scene<'_>) -> Finding {
+fn finding(symptom: Symptom, ctx: &RuleContext<'_>) -> Finding {
     // A finding about a port names the first process that suffers from it.
     let process = symptom.about.process.or(symptom.victims.first().copied());
-    let process = process.and_then(|uid| scene.process(uid));
-    let device = symptom.about.device.and_then(|uid| scene.device(uid));
+    let process = process.and_then(|uid| ctx.process(uid));
+    let device = symptom.about.device.and_then(|uid| ctx.device(uid));
     Finding {
         id: symptom.id,
         severity: symptom.severity,

@@ -49,6 +49,16 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// A time, from nanoseconds to seconds.
+pub(super) fn time(ns: f64) -> String {
+    for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
+        if ns >= size {
+            return format!("{} {unit}", number(ns / size));
+        }
+    }
+    format!("{ns:.0} ns")
+}
+
 /// A rate per second.
 pub(super) fn per_s(rate: f64) -> String {
     format!("{}/s", number(rate))

@@ -73,7 +73,7 @@ pub struct DeviceGroups {
 pub struct GroupReading {
     /// The counter's number on the device.
     pub id: u32,
-    /// Port.
+    /// The port of the device that it counts on.
     pub port: u32,
     /// How the QPs were bound, as rdma(8) writes it: `auto pid`, `auto type,pid`, `manual`.
     pub mode: String,
@@ -123,7 +123,7 @@ pub const UNLISTED: u32 = 1 << 31;
 pub struct PcieLink {
     /// Mega-transfers per second and lane.
     pub mega_transfers: u32,
-    /// Lanes.
+    /// How many lanes the link has.
     pub width: u32,
     /// Bits per second one way, after line coding.
     pub bps: u64,
@@ -163,7 +163,7 @@ pub struct DeviceReading {
     /// The processes that have the device open, if they may have queue pairs that the kernel does not list.
     /// `None` if nobody asked, or if the kernel does not name the process of every context.
     pub contexts: Option<Vec<u32>>,
-    /// Ports.
+    /// What was read of each of its ports.
     pub ports: Vec<PortReading>,
 }
 
@@ -237,7 +237,7 @@ pub struct BondReading {
 /// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberReading {
-    /// Name.
+    /// Its name, as the kernel has it.
     pub name: String,
     /// Whether its link is up.
     pub up: Option<bool>,

@@ -30,9 +30,9 @@ pub struct QpReading {
     pub port: Option<u32>,
     /// QP number.
     pub qpn: u32,
-    /// Type.
+    /// The type of transport that it was made for.
     pub qp_type: Option<QpType>,
-    /// State.
+    /// The state that the kernel gave.
     pub state: Option<QpState>,
     /// Peer's QP number.
     pub remote_qpn: Option<u32>,
@@ -76,7 +76,7 @@ pub struct VerbsSample {
     pub partial: bool,
     /// Process and verb of the entries that the kernel side has dropped since the sample before.
     pub gone: Vec<(u32, u32)>,
-    /// Counters.
+    /// What is counted of each process and verb.
     pub verbs: Vec<(VerbKey, VerbStats)>,
     /// Calls of which only the number is known, always all of them. No key is also in `verbs`.
     pub calls_only: Vec<(VerbKey, u64)>,

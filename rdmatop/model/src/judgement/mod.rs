@@ -88,11 +88,11 @@ struct Rows {
 /// What determines how the packets of a QP leave the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
-    /// Device.
+    /// [`DeviceRow::uid`](crate::snapshot::DeviceRow::uid).
     pub device: u64,
     /// Port of the device.
     pub port: u32,
-    /// Process.
+    /// [`ProcessRow::uid`](crate::snapshot::ProcessRow::uid).
     pub process: u64,
     /// Index of the QP's own address in the port's GID table.
     pub sgid_index: Option<u8>,

@@ -165,7 +165,7 @@ pub struct StuckQp {
     pub device: Arc<str>,
     /// QP number.
     pub qpn: u32,
-    /// Owner.
+    /// Process id of its owner.
     pub pid: Option<u32>,
     /// Owner's name.
     pub comm: Option<Arc<str>>,

@@ -282,7 +282,7 @@ impl<'a> Why<'a> {
 }
 
 /// What is needed to say which quantities of a QP are unknown, and why; made once for all QPs.
-struct Known<'a> {
+struct QpUnknowns<'a> {
     health: &'a Health,
     devices: BTreeMap<u64, (&'a DeviceRow, Option<Cause>)>,
     processes: BTreeMap<u64, &'a ProcessRow>,
@@ -292,7 +292,7 @@ struct Known<'a> {
     short: bool,
 }
 
-impl<'a> Known<'a> {
+impl<'a> QpUnknowns<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
         let health = &snapshot.health;
         let devices = snapshot.devices.iter();
@@ -350,7 +350,7 @@ impl<'a> Known<'a> {
 
 /// What is unknown of a QP, and why: either everything about work requests, or some quantities.
 pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
-    let known = Known::of(snapshot);
+    let known = QpUnknowns::of(snapshot);
     let device = known.device(qp).map(|(device, _)| *device);
     if let Some(why) = known.why(qp) {
         return vec![why.cause(Quantity::WorkRequests, device)];
@@ -400,7 +400,7 @@ impl Serialize for QpsWritten<'_> {
             row: &'a QpRow,
             unknown: Unknown<'a>,
         }
-        let known = Known::of(self.0);
+        let known = QpUnknowns::of(self.0);
         let mut rows = serializer.serialize_seq(Some(self.0.qps.len()))?;
         for row in &self.0.qps {
             let unknown = Unknown { known: &known, row };
@@ -412,7 +412,7 @@ impl Serialize for QpsWritten<'_> {
 
 /// Quantities of a QP that are unknown, with the ids of their causes.
 struct Unknown<'a> {
-    known: &'a Known<'a>,
+    known: &'a QpUnknowns<'a>,
     row: &'a QpRow,
 }
 

@@ -31,15 +31,15 @@ pub struct DeviceRow {
     pub uid: u64,
     /// Kernel index; `None` for a device that was being removed when it was first seen.
     pub index: Option<u32>,
-    /// Name.
+    /// Its name, as the kernel has it.
     pub name: Arc<str>,
     /// Whether it is being removed; `None` when no reading has listed it.
     pub state: Option<DeviceState>,
     /// Node GUID, 16 hex digits in groups of four.
     pub node_guid: Option<String>,
-    /// Driver.
+    /// Name of the kernel module that drives it.
     pub driver: Option<Arc<str>>,
-    /// Firmware.
+    /// Version of its firmware.
     pub fw_version: Option<Arc<str>>,
     /// PCI address.
     pub pci: Option<Arc<str>>,
@@ -163,7 +163,7 @@ impl Bond {
 /// A network device of a [`Bond`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
-    /// Name.
+    /// Its name, as the kernel has it.
     pub name: Arc<str>,
     /// Whether its link is up; `None` when that could not be read.
     pub up: Option<bool>,

@@ -18,13 +18,13 @@ pub struct ProcessRow {
     pub uid: u64,
     /// Process id; `None` for kernel consumers and for orphans whose owner is unknown.
     pub pid: Option<u32>,
-    /// Parent.
+    /// Process id of its parent.
     pub ppid: Option<u32>,
     /// A kernel consumer; `comm` is its name in brackets.
     pub kernel: bool,
     /// The process has ended while objects or counters of it remain.
     pub exited: bool,
-    /// Name.
+    /// Its name, as the kernel has it.
     pub comm: Arc<str>,
     /// Command line.
     pub cmdline: Option<Arc<str>>,
@@ -46,7 +46,7 @@ pub struct ProcessRow {
     /// Bytes of all registrations that were seen, including those that ended since.
     #[serde(skip)]
     pub mr_registered: u64,
-    /// Traffic.
+    /// What its QPs move.
     #[serde(flatten)]
     pub traffic: Traffic,
     /// Verb calls that failed, probes by libraries not counted.
@@ -143,9 +143,9 @@ pub struct CounterGroup {
 pub struct Recent {
     /// How long that was, ns.
     pub ns: u64,
-    /// Sent.
+    /// The bytes that were sent.
     pub tx: Option<f64>,
-    /// Received.
+    /// The bytes that were received.
     pub rx: Option<f64>,
     /// These are all bytes that moved. Otherwise they are lower bounds: some QPs are not counted, or a peer
     /// may have read and written, which no work request on this host shows.

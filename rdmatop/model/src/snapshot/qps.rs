@@ -21,17 +21,17 @@ pub struct QpRow {
     pub device_uid: Option<u64>,
     /// Device name.
     pub device: Arc<str>,
-    /// Port.
+    /// The port of the device that it uses.
     pub port: Option<u32>,
     /// QP number.
     pub qpn: u32,
-    /// Type.
+    /// The type of transport that it was made for.
     pub qp_type: Option<QpType>,
-    /// State.
+    /// The state in which it was last seen.
     pub state: Option<QpState>,
     /// Source of `state`.
     pub state_source: Option<Source>,
-    /// Owner.
+    /// Process id of its owner.
     pub pid: Option<u32>,
     /// [`ProcessRow::uid`] of the owner.
     pub process_uid: Option<u64>,

@@ -133,18 +133,18 @@ impl Traffic {
 /// Send WRs of one opcode.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpcodeTraffic {
-    /// Opcode.
+    /// What the work requests ask for.
     pub opcode: WrOpcode,
     /// WRs.
     pub wr: Counter,
-    /// Bytes.
+    /// The bytes that they moved.
     pub bytes: Counter,
 }
 
 /// CQEs of one status.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatusCount {
-    /// Status.
+    /// The status with which the work requests ended.
     pub status: WcStatus,
     /// CQEs.
     pub cqes: Counter,
@@ -153,7 +153,7 @@ pub struct StatusCount {
 /// A log2 histogram of times, and figures taken from it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Samples.
+    /// How many times were measured.
     pub count: u64,
     /// Work requests that had finished before their doorbell was seen: they give no sample, and are not lost.
     pub early: u64,

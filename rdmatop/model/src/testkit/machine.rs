@@ -50,7 +50,7 @@ pub struct Work {
     pub size: f64,
     /// Opcode of each.
     pub opcode: usize,
-    /// Receives.
+    /// How many receives end.
     pub rx: f64,
     /// Packets sent again.
     pub again: f64,

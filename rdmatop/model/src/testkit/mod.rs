@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::event::{Cm, Event, EventKind};
-use crate::findings::Watch;
+use crate::findings::FindingTracker;
 use crate::ib::{PortState, QpState, QpType};
 use crate::input::{DataPaths, EbpfState, HostFacts, Verdict};
 use crate::judgement::{AllUnexplained, Judgement};
@@ -258,7 +258,7 @@ pub fn busy() -> Snapshot {
 
 /// A node in trouble: a rail down under a job, all receives on one port, QPs in ERR.
 pub fn troubled() -> Snapshot {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = busy().judged(None);
     watch.look(&s);
     s.mono_ns += 12 * S;

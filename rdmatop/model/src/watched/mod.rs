@@ -58,7 +58,7 @@ pub struct Request {
     pub receive: bool,
     /// Post, `CLOCK_MONOTONIC`, ns; `None` for a receive, and where no program saw the post.
     pub posted_ns: Option<u64>,
-    /// End.
+    /// When it ended, `CLOCK_MONOTONIC`, ns; `None` while it is outstanding.
     pub ended_ns: Option<u64>,
     /// The same as wall-clock time: of the post where that is known, else of the end.
     pub wall_ns: u64,
@@ -66,7 +66,7 @@ pub struct Request {
     pub wr_id: Option<u64>,
     /// What it asks for.
     pub opcode: Option<WrRequest>,
-    /// Bytes.
+    /// How many bytes it moves, where that is known.
     pub bytes: Option<u32>,
     /// A completion was asked for; `None` for a receive.
     pub signaled: Option<bool>,

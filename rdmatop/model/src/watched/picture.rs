@@ -24,7 +24,7 @@ pub struct Picture {
     pub posts: Option<f64>,
     /// Ends of send work requests.
     pub ends: Option<f64>,
-    /// Receives.
+    /// Receives that ended.
     pub receives: Option<f64>,
     /// Send work requests that were posted, and receives that ended, since the beginning.
     pub happened: u64,
@@ -43,13 +43,13 @@ pub struct Picture {
 /// A slot of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Posts.
+    /// How many send work requests were posted.
     pub posts: u32,
     /// Ends of send work requests.
     pub ends: u32,
     /// Ends and receives without success.
     pub failed: u32,
-    /// Receives.
+    /// How many receives ended.
     pub receives: u32,
     /// The most that was outstanding when the slot began or ended.
     pub open: u64,

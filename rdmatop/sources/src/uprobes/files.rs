@@ -1,4 +1,5 @@
 //! Files that may be probed.
+#![expect(clippy::disallowed_methods, reason = "it refuses what others can write")]
 
 use std::{
     fs::File,

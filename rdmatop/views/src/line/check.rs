@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use rdmatop_base::text::count;
 use rdmatop_model::cause::{Cause, CauseId};
-use rdmatop_model::findings::{Finding, FindingId, Quiet, Severity, WITHOUT_EBPF};
+use rdmatop_model::findings::{Finding, FindingId, NoFindings, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
@@ -44,9 +44,9 @@ pub(crate) fn still_looks(snapshot: &Snapshot) -> Vec<(FindingId, u64)> {
 /// among it. Those that compare with minutes before would leave no run of usual length without it.
 fn so_far(snapshot: &Snapshot) -> (String, bool) {
     let all = still_looks(snapshot);
-    let bursts = all.iter().any(|(_, seconds)| *seconds <= Quiet::ENOUGH_S);
-    let words = bursts.then(|| format!("what comes in bursts ({} s)", Quiet::ENOUGH_S));
-    let others = all.iter().filter(|(_, seconds)| *seconds > Quiet::ENOUGH_S);
+    let bursts = all.iter().any(|(_, seconds)| *seconds <= NoFindings::ENOUGH_S);
+    let words = bursts.then(|| format!("what comes in bursts ({} s)", NoFindings::ENOUGH_S));
+    let others = all.iter().filter(|(_, seconds)| *seconds > NoFindings::ENOUGH_S);
     let others = others.map(|(id, seconds)| format!("{} ({seconds} s)", id.name()));
     let list: Vec<_> = words.into_iter().chain(others).collect();
     if list.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use ratatui::layout::Rect;
 
 use rdmatop_model::cause::Cause;
-use rdmatop_model::findings::{Finding, Quiet, WITHOUT_EBPF};
+use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF};
 use rdmatop_model::judgement::looked_at_none;
 
 use super::state::State;
@@ -292,9 +292,9 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
                 "; without eBPF the rest is not judged",
             )
         };
-        let enough = Quiet::ENOUGH_S;
+        let enough = NoFindings::ENOUGH_S;
         let quiet = match quiet {
-            Quiet::Starting => "Looking: eBPF programs are being attached".to_owned(),
+            NoFindings::Starting => "Looking: eBPF programs are being attached".to_owned(),
             _ if looked_at_none(&state.snapshot) => {
                 let all = state.snapshot.devices.len();
                 format!(
@@ -302,10 +302,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
                     if all == 1 { "" } else { "s" }
                 )
             }
-            Quiet::Looking(seconds) => {
+            NoFindings::Looking(seconds) => {
                 format!("Looking ({seconds} s of {enough}): no trouble yet{place}{rest}")
             }
-            Quiet::Whole => format!("No trouble found{place}{rest}"),
+            NoFindings::Whole => format!("No trouble found{place}{rest}"),
         };
         let blind = state
             .blind()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdmatop_model::event::Event;
-use rdmatop_model::findings::{Quiet, Role, Severity};
+use rdmatop_model::findings::{NoFindings, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
 use rdmatop_model::snapshot::Snapshot;
@@ -357,17 +357,17 @@ impl State {
     }
 
     /// What to say when nothing is wrong; `None` while QPs are stuck, which may be no finding.
-    pub(super) fn quiet(&self) -> Option<Quiet> {
+    pub(super) fn quiet(&self) -> Option<NoFindings> {
         let snapshot = &self.snapshot;
         if snapshot.ports.is_empty() || snapshot.judgement.stuck().len() > 0 {
             return None;
         }
-        Some(Quiet::of(snapshot))
+        Some(NoFindings::of(snapshot))
     }
 
     /// Whether rules had all their inputs and looked for long enough: without a finding, all is well.
     pub(super) fn is_well(&self) -> bool {
-        self.snapshot.health.ebpf.is_on() && Quiet::of(&self.snapshot) == Quiet::Whole
+        self.snapshot.health.ebpf.is_on() && NoFindings::of(&self.snapshot) == NoFindings::Whole
     }
 
     /// Whether no work request is known, because no device has posts that pass the kernel.

@@ -2,7 +2,7 @@
 //! pairs on that NIC that the kernel does not list, so the rule does not say whose the NIC's bytes are.
 
 use super::rails::Choice;
-use super::{Scene, link};
+use super::{RuleContext, link};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::GpuPlace;
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow};
@@ -30,21 +30,19 @@ fn distance(gpu: &GpuPlace, device: &DeviceRow) -> Option<Distance> {
 }
 
 /// An ACTIVE port and how far its device is from a GPU.
-struct Seen<'a> {
+struct PortDistance<'a> {
     port: &'a PortRow,
     distance: Distance,
     bytes_per_s: f64,
 }
 
 /// The ACTIVE ports of a driver; `None` where the distance or the bytes of one are not known.
-fn seen<'a>(scene: &Scene<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<Seen<'a>>> {
-    let alike = scene
-        .active_ports()
-        .filter(|port| scene.driver(port) == Some(driver));
+fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<PortDistance<'a>>> {
+    let alike = ctx.active_ports().filter(|port| ctx.driver(port) == Some(driver));
     let seen = alike.map(|port| {
-        Some(Seen {
+        Some(PortDistance {
             port,
-            distance: distance(gpu, scene.device(port.device_uid)?)?,
+            distance: distance(gpu, ctx.device(port.device_uid)?)?,
             bytes_per_s: carries(port)?,
         })
     });
@@ -53,27 +51,27 @@ fn seen<'a>(scene: &Scene<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<Seen<
 
 /// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
 /// port is idle. A process on several GPUs is left out, because it may send the data of any of them.
-pub(super) fn nic(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in &scene.snapshot.processes {
+pub(super) fn nic(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in &ctx.snapshot.processes {
         let Some([gpu]) = row.gpus.as_deref() else {
             continue;
         };
-        out.extend(of_process(scene, row, gpu));
+        out.extend(of_process(ctx, row, gpu));
     }
 }
 
-fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Symptom> {
+fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Symptom> {
     let own = |port: &PortRow| {
-        let mut users = scene.users(&port.device);
+        let mut users = ctx.users(&port.device);
         row.devices.contains(&port.device)
             && users.next().is_some_and(|user| user.uid == row.uid)
             && users.next().is_none()
     };
-    let first = scene.snapshot.ports.iter().find(|port| own(port))?;
-    let all = seen(scene, gpu, scene.driver(first)?)?;
-    let busy = |seen: &&Seen<'_>| own(seen.port) && seen.bytes_per_s >= scene.limits.rail_bytes_per_s;
+    let first = ctx.snapshot.ports.iter().find(|port| own(port))?;
+    let all = seen(ctx, gpu, ctx.driver(first)?)?;
+    let busy = |seen: &&PortDistance<'_>| own(seen.port) && seen.bytes_per_s >= ctx.limits.rail_bytes_per_s;
     let used = all.iter().filter(busy).min_by_key(|seen| seen.distance)?;
-    let idle = scene.limits.idle_share * used.bytes_per_s;
+    let idle = ctx.limits.idle_share * used.bytes_per_s;
     let near = all
         .iter()
         .filter(|seen| seen.bytes_per_s < idle)
@@ -105,7 +103,7 @@ fn of_process(scene: &Scene<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Sym
         next: next(row, far_name, near_name),
         short: "far NIC".to_owned(),
         victims: vec![row.uid],
-        ..scene.symptom(
+        ..ctx.symptom(
             FindingId::FarNic,
             Severity::Warning,
             About {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::link::{interface, name, used_by};
-use super::{Consumers, Scene};
+use super::{Consumers, RuleContext};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
@@ -233,16 +233,16 @@ impl Flaps {
 }
 
 /// Ports that went down several times within minutes.
-pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
-        let Some(downs) = scene.growth.flaps.of(port, scene.limits) else {
+pub(super) fn flaps(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
+        let Some(downs) = ctx.history.flaps.of(port, ctx.limits) else {
             continue;
         };
         let (Some(first), Some(last)) = (downs.times.front(), downs.times.back()) else {
             continue;
         };
-        let users = scene.carried(port);
-        let now = scene.snapshot.mono_ns;
+        let users = ctx.carried(port);
+        let now = ctx.snapshot.mono_ns;
         let ago = |at: u64| text::age(now.saturating_sub(at) / S);
         // It works for the moment.
         let up = port.state.is_none_or(PortState::is_active);
@@ -251,13 +251,12 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let long = sum.words().map_or_else(String::new, |long| format!(", {long}"));
         let mut evidence = vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))];
         evidence.extend(share(sum, now.saturating_sub(begin)));
-        let failed = Failed::of(scene, port, begin);
+        let failed = Failed::of(ctx, port, begin);
         evidence.extend(failed.evidence());
         let mut victims: Vec<u64> = users.iter().map(|row| row.uid).collect();
         if !up {
             victims.extend(
-                scene
-                    .ranks_behind(port.device_uid, &users)
+                ctx.ranks_behind(port.device_uid, &users)
                     .iter()
                     .map(|row| row.uid),
             );
@@ -272,7 +271,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: interface(scene, port).map_or_else(
+            next: interface(ctx, port).map_or_else(
                 || "sudo ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
                 |(netdev, more)| {
                     step!(
@@ -286,7 +285,7 @@ pub(super) fn flaps(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             short: "link flaps".to_owned(),
             victims,
             since_ns: *first,
-            ..scene.symptom(
+            ..ctx.symptom(
                 FindingId::LinkFlaps,
                 if up { Severity::Warning } else { Severity::Critical },
                 About::of_port(port),
@@ -326,11 +325,11 @@ struct Failed {
 }
 
 impl Failed {
-    fn of(scene: &Scene<'_>, port: &PortRow, since_ns: u64) -> Self {
+    fn of(ctx: &RuleContext<'_>, port: &PortRow, since_ns: u64) -> Self {
         let is_of_port = |qp: &QpRow| qp.port.is_none_or(|number| number == port.port);
         let (mut all, mut qps, mut others) = (0, 0, false);
         let mut processes = BTreeSet::new();
-        for qp in scene.qps_on(port.device_uid) {
+        for qp in ctx.qps_on(port.device_uid) {
             if qp.exited || is_of_the_core(qp) || !is_of_port(qp) {
                 continue;
             }

@@ -75,7 +75,7 @@ impl Calls {
 
 /// What a process makes and takes back again and again, per second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lately {
+pub(super) struct RecentCalls {
     pub(super) calls: f64,
     /// Time in the kernel as a share of that of one thread; `None`: it is not measured.
     pub(super) share: Option<f64>,
@@ -84,7 +84,7 @@ pub(super) struct Lately {
     pub(super) bytes: f64,
 }
 
-impl Lately {
+impl RecentCalls {
     /// Its share of time in words, where it is known.
     pub(super) fn time(&self) -> Option<String> {
         let floor = if self.partial { "at least " } else { "" };
@@ -108,7 +108,7 @@ impl Lately {
 
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
-pub(in crate::findings) struct Growth {
+pub(in crate::findings) struct RuleHistory {
     /// Number of QPs by time, oldest first; only points at which it changed.
     by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
     /// What each process made and took back, by the verb that makes it and by PID.
@@ -129,7 +129,7 @@ pub(in crate::findings) struct Growth {
     pub(super) consumers: Consumers,
 }
 
-impl Growth {
+impl RuleHistory {
     pub(in crate::findings) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
         let now = snapshot.mono_ns;
         let oldest = now.saturating_sub(limits.leak_window_s * S);
@@ -223,7 +223,7 @@ impl Growth {
     }
 
     /// What a process made and took back lately; `None` where that is too short a time or too little to say.
-    pub(super) fn lately(&self, objects: &Objects, pid: u32) -> Option<Lately> {
+    pub(super) fn lately(&self, objects: &Objects, pid: u32) -> Option<RecentCalls> {
         let points = self.made.get(&(objects.make, pid))?;
         let (first, last) = (points.front()?, points.back()?);
         let ns = last
@@ -232,7 +232,7 @@ impl Growth {
             .filter(|ns| *ns >= CALLS_NS / 4)?;
         let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 * 1e9 / ns as f64;
         let again = (last.made - first.made).min(last.ended.saturating_sub(first.ended));
-        (again >= AGAIN).then(|| Lately {
+        (again >= AGAIN).then(|| RecentCalls {
             calls: per_s(last.made, first.made),
             share: last.ns.zip(first.ns).map(|(now, then)| per_s(now, then) / 1e9),
             partial: last.partial,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Scene, live};
+use super::{RuleContext, live};
 use crate::engine::registers_memory;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, VerbRow};
@@ -17,17 +17,17 @@ const NAMED: usize = 3;
 /// A driver says how many it allows when it registers the device (`ib_device.attrs`), and refuses what is
 /// beyond that with ENOMEM or ENOSPC. It may refuse earlier: functions of one NIC share what the NIC has, and
 /// EFA has limits for each type of QP.
-pub(super) fn devices(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for device in &scene.snapshot.devices {
+pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for device in &ctx.snapshot.devices {
         for (what, count, limit) in device.headroom() {
             let (Some(count), Some(limit)) = (count, limit) else {
                 continue;
             };
-            if (count as f64) < limit as f64 * scene.limits.device_share {
+            if (count as f64) < limit as f64 * ctx.limits.device_share {
                 continue;
             }
-            let refused = scene.snapshot.verbs.iter().find(|row| {
-                makes(&row.verb, what) && scene.growth.ran_short(row) && may_be_on(scene, row, device)
+            let refused = ctx.snapshot.verbs.iter().find(|row| {
+                makes(&row.verb, what) && ctx.growth.ran_short(row) && may_be_on(ctx, row, device)
             });
             let mut verdict = format!(
                 "{} has {count} of the {limit} {what} that it may have",
@@ -37,12 +37,12 @@ pub(super) fn devices(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "{} of what its driver allows",
                 words::percent(count as f64 / limit as f64)
             )];
-            let holders = holders(scene, device, what);
+            let holders = holders(ctx, device, what);
             if !holders.is_empty() {
                 evidence.push(format!("most of them: {}", holders.join(", ")));
             }
             if let Some(row) = refused {
-                let owner = scene.owner(row.process_uid);
+                let owner = ctx.owner(row.process_uid);
                 let who = owner.map_or_else(|| format!("PID {}", row.pid), words::process);
                 verdict = format!("{verdict}, and {} of {who} fails", row.verb);
                 evidence.push(format!(
@@ -65,8 +65,8 @@ pub(super) fn devices(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ),
                 short: format!("{count} of {limit} {what}"),
                 victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
-                since_ns: scene.snapshot.mono_ns,
-                ..scene.symptom(
+                since_ns: ctx.snapshot.mono_ns,
+                ..ctx.symptom(
                     FindingId::Headroom,
                     if refused.is_some() { Severity::Critical } else { Severity::Warning },
                     About::of_device(device.uid).part(what.to_owned()),
@@ -86,21 +86,21 @@ fn makes(verb: &str, what: &str) -> bool {
 }
 
 /// Whether a call can have been of this device: its process has QPs there, or none anywhere.
-fn may_be_on(scene: &Scene<'_>, row: &VerbRow, device: &DeviceRow) -> bool {
-    let owner = scene.owner(row.process_uid);
+fn may_be_on(ctx: &RuleContext<'_>, row: &VerbRow, device: &DeviceRow) -> bool {
+    let owner = ctx.owner(row.process_uid);
     owner.is_none_or(|owner| owner.devices.is_empty() || owner.devices.contains(&device.name))
 }
 
 /// Who has most of them: by the QPs that are listed, and for memory regions by what they registered.
-fn holders(scene: &Scene<'_>, device: &DeviceRow, what: &str) -> Vec<String> {
+fn holders(ctx: &RuleContext<'_>, device: &DeviceRow, what: &str) -> Vec<String> {
     let mut held: BTreeMap<u64, u64> = BTreeMap::new();
     if what == "QPs" {
-        let there = scene.qps_on(device.uid).filter(|qp| !qp.exited);
+        let there = ctx.qps_on(device.uid).filter(|qp| !qp.exited);
         for uid in there.filter_map(|qp| qp.process_uid) {
             *held.entry(uid).or_default() += 1;
         }
     } else if what == "MRs" {
-        let there = live(scene.snapshot).filter(|row| row.devices.contains(&device.name));
+        let there = live(ctx.snapshot).filter(|row| row.devices.contains(&device.name));
         held.extend(there.filter_map(|row| Some((row.uid, row.mr_bytes?))));
     }
     let mut held: Vec<(u64, u64)> = held.into_iter().collect();
@@ -112,7 +112,7 @@ fn holders(scene: &Scene<'_>, device: &DeviceRow, what: &str) -> Vec<String> {
         } else {
             format!("{} registered", rdmatop_base::text::bytes(number))
         };
-        Some(format!("{} {number}", words::process(scene.process(uid)?)))
+        Some(format!("{} {number}", words::process(ctx.process(uid)?)))
     });
     named.collect()
 }

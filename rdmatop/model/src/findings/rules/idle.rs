@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Scene;
+use super::RuleContext;
 use super::rails::{Load, movers, names, received};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
@@ -10,14 +10,14 @@ use rdmatop_base::step::step;
 
 /// Some of these ports carry next to nothing, two or more others are full, and the processes on those could
 /// use the idle ones. A job with no more processes than full ports uses what it was given.
-pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
     let rx = received(ports)?;
-    let (sends_none, receives_none) = (tx.idle(scene.limits.idle_share), rx.idle(scene.limits.idle_share));
+    let (sends_none, receives_none) = (tx.idle(ctx.limits.idle_share), rx.idle(ctx.limits.idle_share));
     let (idle, full): (Vec<usize>, Vec<usize>) =
         (0..ports.len()).partition(|at| sends_none.contains(at) && receives_none.contains(at));
     let first = *idle.first()?;
     let is_full = |at: &usize| match ports[*at].rate_bps.filter(|_| tx.bytes) {
-        Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= scene.limits.hot_share * bits as f64 / 8.0,
+        Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * bits as f64 / 8.0,
         None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
     };
     // A slower port may serve another purpose.
@@ -26,7 +26,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
         return None;
     }
     let mut seen = BTreeSet::new();
-    let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(scene, ports[*at])).collect();
+    let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(ctx, ports[*at])).collect();
     users.retain(|row| seen.insert(row.uid));
     let (severity, who) = if let Some(job) = shared_job(&users, full.len()) {
         (
@@ -66,7 +66,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
             format!(
                 "{} carry less than {} of the busiest",
                 idle.len(),
-                words::percent(scene.limits.idle_share)
+                words::percent(ctx.limits.idle_share)
             ),
         ],
         next: step!(
@@ -76,7 +76,7 @@ pub(super) fn rails(scene: &Scene<'_>, ports: &[&PortRow], tx: &Load) -> Option<
         ),
         short: words::count(idle.len() as u64, "NIC") + " idle",
         victims: users.iter().map(|row| row.uid).collect(),
-        ..scene.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
+        ..ctx.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
-use super::Scene;
+use super::RuleContext;
 use super::link::{interface, name, used_by};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{Bond, Member, PortRow};
@@ -11,36 +11,36 @@ use rdmatop_base::step::{NextStep, ShellWord, step};
 type Bytes = fn(&Member) -> Option<Counter>;
 
 /// The ports that are ACTIVE and send over a bond.
-fn bonds<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
-    let active = scene.active_ports();
+fn bonds<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
+    let active = ctx.active_ports();
     active.filter_map(|port| Some((port, port.bond.as_ref()?)))
 }
 
 /// The member that carries nearly everything in one direction, its rate, and its share of the whole; `None`
 /// if the load is small or spread, or not known of each member.
-fn alone<'a>(scene: &Scene<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a Member, f64, f64)> {
+fn alone<'a>(ctx: &RuleContext<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(&'a Member, f64, f64)> {
     let rates: Vec<f64> = up
         .iter()
         .map(|member| bytes(member)?.certain_rate())
         .collect::<Option<_>>()?;
     let (member, rate) = up.iter().zip(&rates).max_by(|a, b| a.1.total_cmp(b.1))?;
-    let least = member.rate_bps.map_or(scene.limits.rail_bytes_per_s, |bits| {
-        scene.limits.lag_load * bits as f64 / 8.0
+    let least = member.rate_bps.map_or(ctx.limits.rail_bytes_per_s, |bits| {
+        ctx.limits.lag_load * bits as f64 / 8.0
     });
     let share = rate / rates.iter().sum::<f64>();
-    (*rate >= least && share >= scene.limits.lag_share).then_some((member, *rate, share))
+    (*rate >= least && share >= ctx.limits.lag_share).then_some((member, *rate, share))
 }
 
 /// Whether a member is so full that another one would help.
-fn is_full(scene: &Scene<'_>, member: &Member, rate: f64) -> bool {
+fn is_full(ctx: &RuleContext<'_>, member: &Member, rate: f64) -> bool {
     member
         .rate_bps
-        .is_some_and(|bits| rate >= scene.limits.hot_share * bits as f64 / 8.0)
+        .is_some_and(|bits| rate >= ctx.limits.hot_share * bits as f64 / 8.0)
 }
 
 /// One member of a bond carries nearly everything.
-pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(scene).filter(|(_, bond)| !bond.is_active_backup()) {
+pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for (port, bond) in bonds(ctx).filter(|(_, bond)| !bond.is_active_backup()) {
         let up: Vec<&Member> = bond.up().collect();
         if up.len() < 2 {
             continue;
@@ -50,14 +50,14 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ("receives", |member| member.rx_bytes),
         ];
         for (way, bytes) in ways {
-            let Some((member, rate, share)) = alone(scene, &up, bytes) else {
+            let Some((member, rate, share)) = alone(ctx, &up, bytes) else {
                 continue;
             };
-            let users: Vec<_> = scene.users(&port.device).collect();
+            let users: Vec<_> = ctx.users(&port.device).collect();
             let others = up.iter().filter(|other| other.name != member.name);
             let others: Vec<&str> = others.map(|other| &*other.name).collect();
-            let full = is_full(scene, member, rate);
-            let on_it = scene.qps_on(port.device_uid);
+            let full = is_full(ctx, member, rate);
+            let on_it = ctx.qps_on(port.device_uid);
             let qps = on_it.filter(|qp| qp.pid.is_some()).count();
             let mut evidence = vec![format!(
                 "{} by {}, next to nothing by {}",
@@ -90,7 +90,7 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 }
                 .into(),
                 short: format!("one of {} links", up.len()),
-                ..scene.symptom(
+                ..ctx.symptom(
                     FindingId::LagImbalance,
                     if full { Severity::Warning } else { Severity::Info },
                     About::of_port(port).part(way),
@@ -101,11 +101,11 @@ pub(super) fn imbalance(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 }
 
 /// A member of a bond has no link, so the port has less than its full rate.
-pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(scene) {
+pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for (port, bond) in bonds(ctx) {
         let down = bond.members.iter().filter(|member| member.up == Some(false));
         let down: Vec<&str> = down.map(|member| &*member.name).collect();
-        let users: Vec<_> = scene.users(&port.device).collect();
+        let users: Vec<_> = ctx.users(&port.device).collect();
         let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
             continue;
         };
@@ -125,7 +125,7 @@ pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: std::iter::once(format!("the bond says that {first} is down"))
                 .chain(rate)
                 .collect(),
-            next: interface(scene, port).map_or_else(NextStep::default, |_| {
+            next: interface(ctx, port).map_or_else(NextStep::default, |_| {
                 step!(
                     "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
                      link set dev {} up",
@@ -134,7 +134,7 @@ pub(super) fn without_link(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             }),
             short: "link of bond".to_owned(),
-            ..scene.symptom(FindingId::LagDegraded, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::LagDegraded, Severity::Warning, About::of_port(port))
         });
     }
 }

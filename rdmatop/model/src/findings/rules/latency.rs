@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{ProcessRow, Snapshot};
 
@@ -173,20 +173,11 @@ impl Latencies {
     }
 }
 
-fn time(ns: f64) -> String {
-    for (unit, size) in [("s", 1e9), ("ms", 1e6), ("us", 1e3)] {
-        if ns >= size {
-            return format!("{} {unit}", words::number(ns / size));
-        }
-    }
-    format!("{ns:.0} ns")
-}
-
 /// Processes whose work requests take longer and become fewer.
-pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let limits = scene.limits;
-    for row in &scene.snapshot.processes {
-        let Some((before, now)) = scene.growth.latencies.0.get(&row.uid).and_then(Process::change) else {
+pub(super) fn rises(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let limits = ctx.limits;
+    for row in &ctx.snapshot.processes {
+        let Some((before, now)) = ctx.history.latencies.0.get(&row.uid).and_then(Process::change) else {
             continue;
         };
         let longer = now.p99_ns >= limits.latency_ratio * before.p99_ns
@@ -205,8 +196,8 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!(
                 "Work requests of {} take longer and are fewer: p99 {} instead of {}, {} instead of {}",
                 words::process(row),
-                time(now.p99_ns),
-                time(before.p99_ns),
+                words::time(now.p99_ns),
+                words::time(before.p99_ns),
                 words::per_s(now.wr_per_s),
                 words::per_s(before.wr_per_s)
             ),
@@ -220,7 +211,7 @@ pub(super) fn rises(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             short: "slow WRs".to_owned(),
             since_ns: now.begin_ns,
             victims: vec![row.uid],
-            ..scene.symptom(
+            ..ctx.symptom(
                 FindingId::LatencyRises,
                 Severity::Warning,
                 About::of_process(row.uid),

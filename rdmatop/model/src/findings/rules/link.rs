@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Scene;
+use super::RuleContext;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
@@ -22,9 +22,9 @@ pub(super) fn is_infiniband(port: &PortRow) -> bool {
 
 /// The network device that has the link of a port (of a bond its first member), and a remark about the other
 /// members, or about where it is. `None` where there is none, as on InfiniBand.
-pub(super) fn interface(scene: &Scene<'_>, port: &PortRow) -> Option<(ShellWord, NextStep)> {
+pub(super) fn interface(ctx: &RuleContext<'_>, port: &PortRow) -> Option<(ShellWord, NextStep)> {
     let Some(netdev) = port.netdev.as_deref() else {
-        return (port.link_layer.as_deref() == Some("Ethernet")).then(|| elsewhere(scene, port));
+        return (port.link_layer.as_deref() == Some("Ethernet")).then(|| elsewhere(ctx, port));
     };
     let members = port.bond.as_ref().map_or(&[][..], |bond| &*bond.members);
     let Some((first, more)) = members.split_first() else {
@@ -43,8 +43,8 @@ pub(super) fn interface(scene: &Scene<'_>, port: &PortRow) -> Option<(ShellWord,
 
 /// A place for the network device of an Ethernet port that has none in this network namespace, and how to run
 /// a command in that of a process with QPs there.
-fn elsewhere(scene: &Scene<'_>, port: &PortRow) -> (ShellWord, NextStep) {
-    let pid = scene.holders(&port.device).find_map(|row| row.pid);
+fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
+    let pid = ctx.holders(&port.device).find_map(|row| row.pid);
     let where_it_is = match pid {
         // The process may be in the own namespace, and have the device from another.
         Some(pid) => step!(
@@ -65,47 +65,47 @@ pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
 
 /// Ports of which any counter rises. Most ports of a large node are at rest, which spares the look-ups of
 /// many counters by name.
-fn moving<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a PortRow> {
+fn moving<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = &'a PortRow> {
     let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
-    let ports = scene.snapshot.ports.iter();
+    let ports = ctx.snapshot.ports.iter();
     ports.filter(move |port| port.counters.iter().any(rises))
 }
 
 /// Ports that are not ACTIVE although processes have QPs on their device, or the kernel has connected ones.
-pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
         let Some(state) = port.state.filter(|state| !state.is_active()) else {
             continue;
         };
-        let own_ports = scene
+        let own_ports = ctx
             .snapshot
             .ports
             .iter()
             .filter(|other| other.device_uid == port.device_uid);
         // If the device has several ports, the processes' QPs may be on another one.
         let mut users: Vec<_> = if own_ports.count() == 1 {
-            scene.users(&port.device).collect()
+            ctx.users(&port.device).collect()
         } else {
             Vec::new()
         };
         // A port that was ACTIVE before is not a spare one: it is taken for the one that they use.
-        let was_active = scene.growth.flaps.was_active(port);
+        let was_active = ctx.history.flaps.was_active(port);
         if users.is_empty() && was_active {
-            users = scene.holders(&port.device).collect();
+            users = ctx.holders(&port.device).collect();
         }
-        let mut beside = scene.consumers(port);
+        let mut beside = ctx.consumers(port);
         if users.is_empty() {
             users = std::mem::take(&mut beside);
         }
         let are_listed = !users.is_empty();
         if !are_listed && was_active {
-            users = scene.openers(port.device_uid).collect();
+            users = ctx.openers(port.device_uid).collect();
         }
         // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make
         // others when it is back.
         if users.is_empty() {
-            let before = scene.growth.flaps.consumers(port);
-            users = before.filter_map(|uid| scene.process(uid)).collect();
+            let before = ctx.history.flaps.consumers(port);
+            users = before.filter_map(|uid| ctx.process(uid)).collect();
         }
         let [first, rest @ ..] = &users[..] else { continue };
         let more = match rest.len() {
@@ -125,7 +125,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence.push(words.to_owned());
         }
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
-        let ranks = scene.ranks_behind(port.device_uid, &users);
+        let ranks = ctx.ranks_behind(port.device_uid, &users);
         let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
         let behind = match ranks.len() {
@@ -141,7 +141,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 words::process(first)
             ),
             evidence,
-            next: bring_up(scene, port, state),
+            next: bring_up(ctx, port, state),
             short: format!("port {state}"),
             victims: users
                 .iter()
@@ -149,7 +149,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 .chain(&ranks)
                 .map(|row| row.uid)
                 .collect(),
-            ..scene.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
+            ..ctx.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
         });
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn state(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 pub(super) const PAST_KERNEL: &str = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
 
 /// What to do about a port that is not ACTIVE.
-fn bring_up(scene: &Scene<'_>, port: &PortRow, state: PortState) -> NextStep {
+fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep {
     let (netdev, place) = match port.netdev.as_deref() {
         _ if is_infiniband(port) => {
             let has_signal = matches!(state, PortState::INIT | PortState::ARMED);
@@ -166,7 +166,7 @@ fn bring_up(scene: &Scene<'_>, port: &PortRow, state: PortState) -> NextStep {
         }
         // Of a bond the one that all its members make up.
         Some(netdev) => (ShellWord::netdev(netdev), NextStep::default()),
-        None if port.link_layer.as_deref() == Some("Ethernet") => elsewhere(scene, port),
+        None if port.link_layer.as_deref() == Some("Ethernet") => elsewhere(ctx, port),
         None => {
             return "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor"
                 .into();
@@ -211,9 +211,9 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 }
 
 /// Errors of the link.
-pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(scene) {
-        let flaps = scene.growth.flaps.of(port, scene.limits).is_some();
+pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(ctx) {
+        let flaps = ctx.history.flaps.of(port, ctx.limits).is_some();
         for (counter, limit, severity) in ERRORS {
             let went_down = *counter == LINK_DOWNED;
             // `link-flaps` says it already.
@@ -223,7 +223,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
                 continue;
             };
-            let users = scene.carried(port);
+            let users = ctx.carried(port);
             let total = port.counters.iter().find(|row| &*row.name == *counter);
             let total = total.map_or(0, |row| row.counter.total);
             let is_up = port.is_active();
@@ -258,7 +258,7 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
-                next: match interface(scene, port) {
+                next: match interface(ctx, port) {
                     None => "sudo ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
                     Some((netdev, more)) if went_down => {
                         step!(
@@ -283,15 +283,15 @@ pub(super) fn errors(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     _ => "link errors",
                 }
                 .to_owned(),
-                ..scene.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(*counter))
+                ..ctx.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(*counter))
             });
         }
     }
 }
 
 /// Ports that ignore notifications of congestion, or send none.
-pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(scene).filter(|port| !is_infiniband(port)) {
+pub(super) fn congestion(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(ctx).filter(|port| !is_infiniband(port)) {
         let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
         let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
             (
@@ -325,12 +325,12 @@ pub(super) fn congestion(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: step!(
                 "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
                  echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
-                interface(scene, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+                interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
                 which,
                 ShellWord::device(&port.device)
             ),
             short: "ECN ignored".to_owned(),
-            ..scene.symptom(FindingId::Congestion, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::Congestion, Severity::Warning, About::of_port(port))
         });
     }
 }
@@ -341,20 +341,20 @@ fn has_mtu_of_roce(port: &PortRow) -> bool {
 }
 
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
-pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+pub(super) fn mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
         let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
             continue;
         };
         let active = port.is_active();
         let roce = has_mtu_of_roce(port);
         let payload = payload(mtu).map_or(0, u64::from);
-        let small = rate >= scene.limits.mtu_rate_bps && payload < scene.limits.payload_bytes;
+        let small = rate >= ctx.limits.mtu_rate_bps && payload < ctx.limits.payload_bytes;
         if !active || !roce || !small {
             continue;
         }
-        let by_process = scene.users(&port.device).next().is_some();
-        let consumers = scene.consumers(port);
+        let by_process = ctx.users(&port.device).next().is_some();
+        let consumers = ctx.consumers(port);
         if !by_process && consumers.is_empty() {
             continue;
         }
@@ -370,7 +370,7 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             verdict: format!(
                 "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
                 name(port),
-                scene.limits.payload_bytes
+                ctx.limits.payload_bytes
             ),
             evidence,
             next: if by_process {
@@ -386,21 +386,21 @@ pub(super) fn mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             },
             short: format!("MTU {mtu}"),
-            ..scene.symptom(FindingId::SmallMtu, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::SmallMtu, Severity::Warning, About::of_port(port))
         });
     }
 }
 
 /// QPs whose packets carry less than their port has room for.
-pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
     let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
-    for (path, qps) in scene.snapshot.judgement.paths() {
+    for (path, qps) in ctx.snapshot.judgement.paths() {
         let mtu = path.mtu.map(u32::from);
-        let Some(mtu) = mtu.filter(|mtu| u64::from(*mtu) < scene.limits.payload_bytes) else {
+        let Some(mtu) = mtu.filter(|mtu| u64::from(*mtu) < ctx.limits.payload_bytes) else {
             continue;
         };
-        if room(scene, path.device, path.port).is_some_and(|room| mtu < room) {
+        if room(ctx, path.device, path.port).is_some_and(|room| mtu < room) {
             let all = small
                 .entry((path.device, path.port, path.process))
                 .or_insert((mtu, 0));
@@ -409,9 +409,9 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
     for ((device, port, process), (mtu, qps)) in small {
         let (Some(row), Some(owner), Some(room)) = (
-            scene.port(device, port),
-            scene.process(process),
-            room(scene, device, port),
+            ctx.port(device, port),
+            ctx.process(process),
+            room(ctx, device, port),
         ) else {
             continue;
         };
@@ -437,8 +437,8 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 }
             ),
             short: format!("path MTU {mtu}"),
-            since_ns: scene.snapshot.mono_ns,
-            ..scene.symptom(
+            since_ns: ctx.snapshot.mono_ns,
+            ..ctx.symptom(
                 FindingId::SmallMtu,
                 Severity::Warning,
                 About {
@@ -451,16 +451,16 @@ pub(super) fn path_mtu(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 }
 
 /// The largest payload of a packet on a fast ACTIVE Ethernet port, bytes.
-fn room(scene: &Scene<'_>, device: u64, port: u32) -> Option<u32> {
-    let row = scene.port(device, port)?;
-    let fast = row.rate_bps.is_some_and(|rate| rate >= scene.limits.mtu_rate_bps);
+fn room(ctx: &RuleContext<'_>, device: u64, port: u32) -> Option<u32> {
+    let row = ctx.port(device, port)?;
+    let fast = row.rate_bps.is_some_and(|rate| rate >= ctx.limits.mtu_rate_bps);
     let active = row.is_active();
     payload(row.netdev_mtu?).filter(|_| fast && active && has_mtu_of_roce(row))
 }
 
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
-pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(scene).filter(|port| is_infiniband(port)) {
+pub(super) fn waits(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in moving(ctx).filter(|port| is_infiniband(port)) {
         let (Some(ticks), Some(rate), Some(lanes)) =
             (rate_of(port, "port_xmit_wait"), port.rate_bps, port.lanes)
         else {
@@ -468,10 +468,10 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         };
         // A tick is taken as the shortest possible: the time of one symbol (one byte) of a lane.
         let share = (ticks * f64::from(lanes) / (rate as f64 / 8.0)).min(1.0);
-        if share < scene.limits.wait_share {
+        if share < ctx.limits.wait_share {
             continue;
         }
-        let users = scene.carried(port);
+        let users = ctx.carried(port);
         let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
         let mut evidence = vec![format!(
             "port_xmit_wait {}, a tick taken as one symbol time",
@@ -495,7 +495,7 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: "sudo ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))
         });
     }
 }
@@ -503,12 +503,12 @@ pub(super) fn waits(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 /// Commands of a driver that its device refuses, or does not answer. Counters of single verbs, as
 /// `reg_mr_err`, say neither: they also count what the driver itself refuses, memory that cannot be pinned
 /// and flags that libfabric tries at each start (`efa_reg_mr`, efa_verbs.c).
-pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn commands(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     const COUNTERS: [(&str, Severity); 2] = [
         ("no_completion_cmds", Severity::Critical),
         ("cmds_err", Severity::Warning),
     ];
-    for port in moving(scene) {
+    for port in moving(ctx) {
         let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
         let found = COUNTERS
             .into_iter()
@@ -528,7 +528,7 @@ pub(super) fn commands(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 driver_log::command()
             },
             short: counter.to_owned(),
-            ..scene.symptom(FindingId::AdminErrors, severity, About::of_port(port))
+            ..ctx.symptom(FindingId::AdminErrors, severity, About::of_port(port))
         });
     }
 }

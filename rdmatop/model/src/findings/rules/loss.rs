@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{interface, is_infiniband, name, rate_of, used_by, who};
 use super::pauses::is_outside;
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
 use crate::judgement::is_of_the_core;
@@ -16,12 +16,12 @@ use rdmatop_base::step::{ShellWord, step};
 const SELDOM: f64 = 0.2;
 
 /// Packets that are sent again.
-pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
-    if matches!(scene.snapshot.health.ebpf, EbpfState::Starting) {
+    if matches!(ctx.snapshot.health.ebpf, EbpfState::Starting) {
         return;
     }
-    for port in &scene.snapshot.ports {
+    for port in &ctx.snapshot.ports {
         let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
             (Some(rate), _) => (rate, true),
             // A round repeats one packet or many.
@@ -31,26 +31,26 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         let Some(sent) = growing(port.tx_packets) else {
             continue;
         };
-        if is_little(scene, again, sent) {
+        if is_little(ctx, again, sent) {
             continue;
         }
-        let twice = ArrivedTwice::of(scene, port);
+        let twice = ArrivedTwice::of(ctx, port);
         let all = again;
         let again = all * (1.0 - twice.share);
         let share = again / sent;
         // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
         // QPs name those.
-        let mut stuck = scene.snapshot.judgement.stuck();
+        let mut stuck = ctx.snapshot.judgement.stuck();
         let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
         if waits
             || growing(port.rnr_naks).is_some()
-            || is_little(scene, again, sent)
-            || only_waits(scene, port)
-            || is_outside(scene, port)
+            || is_little(ctx, again, sent)
+            || only_waits(ctx, port)
+            || is_outside(ctx, port)
         {
             continue;
         }
-        let users = scene.carried(port);
+        let users = ctx.carried(port);
         let (place, rate) = (name(port), words::per_s(again));
         // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
         // gets it twice.
@@ -66,7 +66,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             "rounds of retransmission"
         };
         let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
-        let peers = Peers::of(scene, port);
+        let peers = Peers::of(ctx, port);
         let (to, by) = (peers.to(), peers.by(&users));
         // One that is missed makes the sender repeat all that it sent behind it.
         let missed = rounds / (sent - all).max(rounds);
@@ -86,7 +86,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             format!("Packets from {place}{to} are {lost} ({how}){by}")
         };
         evidence.extend(peers.list());
-        let severity = if share >= 10.0 * scene.limits.loss_share {
+        let severity = if share >= 10.0 * ctx.limits.loss_share {
             Severity::Critical
         } else {
             Severity::Warning
@@ -94,7 +94,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         out.push(Symptom {
             verdict,
             evidence,
-            next: if scene.driver(port) == Some("efa") {
+            next: if ctx.driver(port) == Some("efa") {
                 // There is no switch to set, and no PFC: SRD spreads its packets over many ways.
                 step!(
                     "rdma statistic show link {}/{}   # here and on the peer: rx_drops grows -> that host is slow   # it does not -> the provider's network drops: EFA sends again by other ways, and nothing is to be set; for long -> its support",
@@ -105,7 +105,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 "sudo ibdiagnet   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send -> the link or the \
                  host behind them is too slow"
                     .into()
-            } else if let Some((netdev, more)) = interface(scene, port) {
+            } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
                     "ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
                     netdev,
@@ -120,7 +120,7 @@ pub(super) fn loss(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             },
             short: "packet loss".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::Loss, severity, About::of_port(port))
+            ..ctx.symptom(FindingId::Loss, severity, About::of_port(port))
         });
     }
 }
@@ -141,10 +141,10 @@ impl<'a> Peers<'a> {
     /// Peers named in a line.
     const SHOWN: usize = 4;
 
-    pub(super) fn of(scene: &Scene<'a>, port: &PortRow) -> Self {
+    pub(super) fn of(ctx: &RuleContext<'a>, port: &PortRow) -> Self {
         let own = |qp: &&QpRow| !qp.exited && qp.port.is_none_or(|number| number == port.port);
         let sends_again = |qp: &QpRow| growing(qp.traffic.retransmits).is_some();
-        let qps: Vec<_> = scene.qps_on(port.device_uid).filter(own).collect();
+        let qps: Vec<_> = ctx.qps_on(port.device_uid).filter(own).collect();
         let resending = qps.iter().any(|qp| sends_again(qp));
         let mut weights: BTreeMap<String, u64> = BTreeMap::new();
         let (mut others, mut senders) = (false, BTreeSet::new());
@@ -152,21 +152,21 @@ impl<'a> Peers<'a> {
             senders.extend(qp.process_uid.filter(|_| resending));
             // In all, and not lately: the order is to last.
             let again = qp.traffic.retransmits.map_or(0, |again| again.total);
-            match scene.snapshot.peer(qp) {
+            match ctx.snapshot.peer(qp) {
                 Some(peer) => {
-                    *weights.entry(peer_name(scene, peer)).or_default() += if resending { again } else { 1 };
+                    *weights.entry(peer_name(ctx, peer)).or_default() += if resending { again } else { 1 };
                 }
                 // UD, DC and SRD QPs send to several peers, which are not known.
                 None => others |= !is_of_the_core(qp),
             }
         }
         // Nor are the peers of QPs that the kernel does not list.
-        let device = scene.device(port.device_uid);
+        let device = ctx.device(port.device_uid);
         let hides = device.is_none_or(|row| row.may_hide_qps() && row.contexts.is_none());
-        others |= !resending && (hides || scene.openers(port.device_uid).next().is_some());
+        others |= !resending && (hides || ctx.openers(port.device_uid).next().is_some());
         let mut names: Vec<_> = weights.into_iter().collect();
         names.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
-        let mut senders: Vec<_> = senders.into_iter().filter_map(|uid| scene.process(uid)).collect();
+        let mut senders: Vec<_> = senders.into_iter().filter_map(|uid| ctx.process(uid)).collect();
         senders.sort_by_key(|row| row.pid);
         Self {
             names: names.into_iter().map(|(name, _)| name).collect(),
@@ -217,28 +217,28 @@ impl<'a> Peers<'a> {
 
 /// A process of this host by its name and PID, else an address. If QP numbers alone say who the peer is, the
 /// name is marked (`~`), because another process may have such a number.
-fn peer_name(scene: &Scene<'_>, peer: Peer<'_>) -> String {
+fn peer_name(ctx: &RuleContext<'_>, peer: Peer<'_>) -> String {
     let Peer::Here { qp, sure } = peer else {
         return peer.name();
     };
     let mark = if sure { "" } else { "~" };
-    let owner = scene.owner(qp.process_uid);
+    let owner = ctx.owner(qp.process_uid);
     owner.map_or_else(|| peer.name(), |owner| format!("{mark}{}", words::process(owner)))
 }
 
-fn is_little(scene: &Scene<'_>, again: f64, sent: f64) -> bool {
-    again < scene.limits.loss_per_s || again / sent < scene.limits.loss_share
+fn is_little(ctx: &RuleContext<'_>, again: f64, sent: f64) -> bool {
+    again < ctx.limits.loss_per_s || again / sent < ctx.limits.loss_share
 }
 
 /// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The
 /// peer of such a QP may be gone; that it waits is known only after some seconds, and until then it is not
 /// called loss.
-fn only_waits(scene: &Scene<'_>, port: &PortRow) -> bool {
-    let counted = scene
+fn only_waits(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
+    let counted = ctx
         .device(port.device_uid)
         .is_some_and(|device| device.datapath.is_some());
     counted
-        && !scene
+        && !ctx
             .qps_on(port.device_uid)
             .any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
 }
@@ -256,16 +256,16 @@ impl ArrivedTwice {
     ///
     /// A receiver counts such a packet as a duplicate. Behind a lost packet it drops the others, so those are
     /// no duplicates.
-    fn of(scene: &Scene<'_>, port: &PortRow) -> Self {
+    fn of(ctx: &RuleContext<'_>, port: &PortRow) -> Self {
         // Of each QP that sends again: its device, that of its peer, and how much.
-        let resending: Vec<_> = scene
+        let resending: Vec<_> = ctx
             .snapshot
             .qps
             .iter()
             .filter(|qp| !qp.exited)
             .filter_map(|qp| {
                 let rate = growing(qp.traffic.retransmits)?;
-                let to = scene.peer(qp).and_then(|peer| peer.device_uid);
+                let to = ctx.peer(qp).and_then(|peer| peer.device_uid);
                 Some((qp.device_uid, to, rate))
             })
             .collect();
@@ -277,7 +277,7 @@ impl ArrivedTwice {
         }
         // All that is sent again to a receiver shares its duplicates.
         let share_of = |device: u64| {
-            let ports = scene.snapshot.ports.iter();
+            let ports = ctx.snapshot.ports.iter();
             let duplicates = ports
                 .filter(|row| row.device_uid == device)
                 .find_map(|row| rate_of(row, "duplicate_request"))?;

@@ -1,6 +1,6 @@
 //! Mappings of memory, of which a process may have only so many.
 
-use super::{Scene, live};
+use super::{RuleContext, live};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::Mappings;
 use rdmatop_base::step::step;
@@ -19,8 +19,8 @@ const MOST: u64 = 0x7fff_ffff;
 /// MADV_DONTFORK on each buffer before it asks the kernel to register it (`ibv_dontfork_range`), which splits
 /// a mapping. From Linux 5.17 on, `madvise_vma_behavior` makes EAGAIN of that ENOMEM. In both cases no verb
 /// of the kernel has failed, so `verb-fails` says nothing.
-pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in live(scene.snapshot) {
+pub(super) fn nearly_all(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in live(ctx.snapshot) {
         let uses_rdma = row.qps > 0 || row.mr_bytes.is_some_and(|bytes| bytes > 0);
         let (Some(mappings), true) = (row.mappings, uses_rdma) else {
             continue;
@@ -33,8 +33,8 @@ pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         else {
             continue;
         };
-        let age_ns = scene.snapshot.mono_ns.saturating_sub(read_ns);
-        if age_ns > RECENT_NS || limit == 0 || (count as f64) < limit as f64 * scene.limits.map_share {
+        let age_ns = ctx.snapshot.mono_ns.saturating_sub(read_ns);
+        if age_ns > RECENT_NS || limit == 0 || (count as f64) < limit as f64 * ctx.limits.map_share {
             continue;
         }
         let twice = limit.saturating_mul(2).min(MOST);
@@ -60,7 +60,7 @@ pub(super) fn nearly_all(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 twice
             ),
             short: format!("{count} mappings"),
-            ..scene.symptom(FindingId::MapCount, Severity::Warning, about)
+            ..ctx.symptom(FindingId::MapCount, Severity::Warning, about)
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Scene, live};
+use super::{RuleContext, live};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::snapshot::Snapshot;
 use rdmatop_base::step::step;
@@ -62,16 +62,16 @@ impl Registered {
 }
 
 /// Processes whose registered memory only rises.
-pub(super) fn growth(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in &scene.snapshot.processes {
-        let grown = scene.growth.memory.growth(row.uid);
-        let Some((more, since)) = grown.filter(|(more, _)| *more >= scene.limits.mr_growth_bytes) else {
+pub(super) fn growth(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in &ctx.snapshot.processes {
+        let grown = ctx.history.memory.growth(row.uid);
+        let Some((more, since)) = grown.filter(|(more, _)| *more >= ctx.limits.mr_growth_bytes) else {
             continue;
         };
         let (Some(pid), Some(now)) = (row.pid, row.mr_bytes) else {
             continue;
         };
-        let age = text::age(scene.snapshot.mono_ns.saturating_sub(since) / S);
+        let age = text::age(ctx.snapshot.mono_ns.saturating_sub(since) / S);
         let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,
@@ -88,7 +88,7 @@ pub(super) fn growth(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 pid
             ),
             short: format!("+{} MR", text::bytes(more)),
-            ..scene.symptom(FindingId::MrGrowth, Severity::Info, about)
+            ..ctx.symptom(FindingId::MrGrowth, Severity::Info, about)
         });
     }
 }

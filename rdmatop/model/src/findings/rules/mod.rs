@@ -36,26 +36,26 @@ use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, Unlisted,
 use crate::value::{Counter, Known};
 use rdmatop_base::step::NextStep;
 
-pub(super) use growth::Growth;
+pub(super) use growth::RuleHistory;
 pub(super) use latency::LATENCIES_S;
 pub(super) use link::LINK_DOWNED;
 
 /// What rules look at.
-pub(super) struct Scene<'a> {
+pub(super) struct RuleContext<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) limits: &'a Limits,
-    growth: &'a Growth,
+    history: &'a RuleHistory,
     /// Devices with QPs whose RNR waits are counted.
     counted: OnceCell<BTreeSet<u64>>,
     rails: OnceCell<Vec<Vec<&'a PortRow>>>,
 }
 
-impl<'a> Scene<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, limits: &'a Limits, growth: &'a Growth) -> Self {
+impl<'a> RuleContext<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, limits: &'a Limits, history: &'a RuleHistory) -> Self {
         Self {
             snapshot,
             limits,
-            growth,
+            history,
             counted: OnceCell::new(),
             rails: OnceCell::new(),
         }
@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
 
     /// Modules of the kernel with connected QPs on a port.
     fn consumers(&self, port: &PortRow) -> Vec<&'a ProcessRow> {
-        let uids = self.growth.consumers.get(&(port.device_uid, port.port));
+        let uids = self.history.consumers.get(&(port.device_uid, port.port));
         uids.into_iter()
             .flatten()
             .filter_map(|uid| self.process(*uid))
@@ -291,8 +291,8 @@ fn growing(counter: Option<Counter>) -> Option<f64> {
 }
 
 /// Symptoms of all rules.
-pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
-    const RULES: &[fn(&Scene<'_>, &mut Vec<Symptom>)] = &[
+pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
+    const RULES: &[fn(&RuleContext<'_>, &mut Vec<Symptom>)] = &[
         receiver::not_ready,
         receiver::of_port,
         qps::stuck,
@@ -334,7 +334,7 @@ pub(super) fn all(scene: &Scene<'_>) -> Vec<Symptom> {
     ];
     let mut out = Vec::new();
     for rule in RULES {
-        rule(scene, &mut out);
+        rule(ctx, &mut out);
     }
     out
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Scene;
+use super::RuleContext;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::QpState;
 use crate::snapshot::{ProcessRow, QpRow, Step};
@@ -16,12 +16,12 @@ const MS: u64 = 1_000_000;
 const RECENT: u64 = 60_000 * MS;
 
 /// A PCI Express link that came up with less than its device is capable of, and carries less than the ports.
-pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for device in &scene.snapshot.devices {
+pub(super) fn pcie(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for device in &ctx.snapshot.devices {
         let Some([now, able]) = device.pcie.filter(|[now, able]| now.bps < able.bps) else {
             continue;
         };
-        let active = || scene.active_ports().filter(|port| port.device_uid == device.uid);
+        let active = || ctx.active_ports().filter(|port| port.device_uid == device.uid);
         let Some(rates) = active().map(|port| port.rate_bps).collect::<Option<Vec<u64>>>() else {
             continue;
         };
@@ -30,7 +30,7 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         }
         // The link of a NIC that nobody uses does not matter.
-        let Some(user) = active().find_map(|port| scene.carried(port).first().copied()) else {
+        let Some(user) = active().find_map(|port| ctx.carried(port).first().copied()) else {
             continue;
         };
         out.push(Symptom {
@@ -53,8 +53,8 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             ),
             short: format!("PCIe {}", link_words(now.mega_transfers, now.width)),
             victims: vec![user.uid],
-            since_ns: scene.snapshot.mono_ns,
-            ..scene.symptom(
+            since_ns: ctx.snapshot.mono_ns,
+            ..ctx.symptom(
                 FindingId::PcieSlow,
                 Severity::Warning,
                 About::of_device(device.uid),
@@ -65,9 +65,9 @@ pub(super) fn pcie(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
 
 /// NICs whose driver logged an error lately. SoftRoCE and soft iWARP log each call that they refuse
 /// ("rxe_reg_user_mr: returned err = -12"): the program's error, which the verb's errno tells.
-pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let now = scene.snapshot.mono_ns;
-    for device in scene.snapshot.devices.iter().filter(|device| !device.followed) {
+pub(super) fn logged(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let now = ctx.snapshot.mono_ns;
+    for device in ctx.snapshot.devices.iter().filter(|device| !device.followed) {
         let (Some(count), Some(text), Some(at)) =
             (device.driver_errors, &device.driver_error, device.driver_error_ns)
         else {
@@ -106,15 +106,15 @@ pub(super) fn logged(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             next: known.map_or_else(by_level, |known| (known.next)()),
             short: "driver error".to_owned(),
             since_ns: at,
-            ..scene.symptom(FindingId::DriverErrors, severity, About::of_device(device.uid))
+            ..ctx.symptom(FindingId::DriverErrors, severity, About::of_device(device.uid))
         });
     }
 }
 
 /// QPs that send from a GID of RoCE v1 although their port has one of v2.
-pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     let mut users: BTreeMap<(u64, u32, u8, u64), u64> = BTreeMap::new();
-    for (path, qps) in scene.snapshot.judgement.paths() {
+    for (path, qps) in ctx.snapshot.judgement.paths() {
         if let Some(index) = path.sgid_index {
             *users
                 .entry((path.device, path.port, index, path.process))
@@ -122,7 +122,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         }
     }
     for ((device, port, index, process), qps) in users {
-        let Some(row) = scene.port(device, port) else {
+        let Some(row) = ctx.port(device, port) else {
             continue;
         };
         let Some(gids) = row
@@ -138,7 +138,7 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         // Of the addresses that can be routed, libraries choose the IPv4 one.
         let v2 = || gids.iter().filter(|gid| gid.v1 == Some(false));
         let better = v2().find(|gid| gid.gid.ipv4().is_some()).or_else(|| v2().next());
-        let (true, Some(better), Some(owner)) = (is_v1, better, scene.process(process)) else {
+        let (true, Some(better), Some(owner)) = (is_v1, better, ctx.process(process)) else {
             continue;
         };
         out.push(Symptom {
@@ -168,8 +168,8 @@ pub(super) fn roce_v1(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )
             },
             short: "RoCE v1".to_owned(),
-            since_ns: scene.snapshot.mono_ns,
-            ..scene.symptom(
+            since_ns: ctx.snapshot.mono_ns,
+            ..ctx.symptom(
                 FindingId::RoceV1,
                 Severity::Warning,
                 About {
@@ -212,22 +212,22 @@ impl Setups {
 
 /// Processes whose calls of modify_qp are slow in the kernel. How long a program itself waits between two
 /// calls does not matter: a server waits for its client.
-pub(super) fn setup(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let limit = scene.limits.setup_ms * MS;
-    for row in scene.calls_of("modify_qp") {
+pub(super) fn setup(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let limit = ctx.limits.setup_ms * MS;
+    for row in ctx.calls_of("modify_qp") {
         // This runs over all QPs, so only if a call ever took that long.
         let worst = row.latency.as_ref().and_then(|latency| latency.max_ns);
-        let owner = scene.owner(row.process_uid);
+        let owner = ctx.owner(row.process_uid);
         if let Some(owner) = owner.filter(|_| worst.is_some_and(|ns| ns >= limit)) {
-            out.extend(slow(scene, owner, limit));
+            out.extend(slow(ctx, owner, limit));
         }
     }
 }
 
-fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
-    let since = scene.snapshot.mono_ns.saturating_sub(RECENT);
+fn slow(ctx: &RuleContext<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
+    let since = ctx.snapshot.mono_ns.saturating_sub(RECENT);
     let mut setups = Setups::default();
-    let own = scene
+    let own = ctx
         .snapshot
         .qps
         .iter()
@@ -262,7 +262,7 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
             words::count(qps, "QP")
         ));
     }
-    let next = if to == 2 && !scene.only_infiniband(late.into_iter()) {
+    let next = if to == 2 && !ctx.only_infiniband(late.into_iter()) {
         "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> the kernel waits for that peer: ping it; its host, cable or VLAN"
     } else {
         "sudo dmesg | tail -50   # timeouts of the driver -> the NIC's firmware answers late: update it"
@@ -277,8 +277,8 @@ fn slow(scene: &Scene<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
         next: next.into(),
         short: format!("slow {state}"),
         victims: vec![owner.uid],
-        since_ns: scene.snapshot.mono_ns,
-        ..scene.symptom(
+        since_ns: ctx.snapshot.mono_ns,
+        ..ctx.symptom(
             FindingId::SetupSlow,
             Severity::Warning,
             About::of_process(owner.uid),

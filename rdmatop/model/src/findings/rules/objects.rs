@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Scene, live};
+use super::{RuleContext, live};
 use crate::cause::{CauseId, Concerns};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceState, QpRow};
 use rdmatop_base::step::step;
 
 /// Processes that create QPs and use few of them.
-pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in live(scene.snapshot) {
-        let grown = scene.growth.of(row.uid);
-        let Some((more, since)) = grown.filter(|(more, _)| *more >= scene.limits.leak_qps) else {
+pub(super) fn leak(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in live(ctx.snapshot) {
+        let grown = ctx.history.of(row.uid);
+        let Some((more, since)) = grown.filter(|(more, _)| *more >= ctx.limits.leak_qps) else {
             continue;
         };
         // What is not counted may move: that is no leak then.
@@ -23,11 +23,11 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 && moved.iter().any(Option::is_some)
                 && moved.iter().flatten().all(|count| count.total == 0)
         };
-        let at_rest = scene.snapshot.qps.iter().filter(is_at_rest).count() as u64;
+        let at_rest = ctx.snapshot.qps.iter().filter(is_at_rest).count() as u64;
         if at_rest * 2 <= row.qps {
             continue;
         }
-        let seconds = scene.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
+        let seconds = ctx.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
         let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,
@@ -48,17 +48,17 @@ pub(super) fn leak(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 },
             ),
             short: format!("+{more} QPs"),
-            ..scene.symptom(FindingId::QpLeak, Severity::Warning, about)
+            ..ctx.symptom(FindingId::QpLeak, Severity::Warning, about)
         });
     }
 }
 
 /// Devices whose removal waits.
-pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let rows = scene.snapshot.devices.iter();
+pub(super) fn removal(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let rows = ctx.snapshot.devices.iter();
     for device in rows.filter(|row| row.state == Some(DeviceState::Removing)) {
         // The source that saw it has looked for the processes that have the device open.
-        let mut notes = scene.snapshot.health.notes.iter();
+        let mut notes = ctx.snapshot.health.notes.iter();
         let concerns = Concerns::Device(device.name.to_string());
         let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
         let verdict = note.map_or_else(
@@ -80,7 +80,7 @@ pub(super) fn removal(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             evidence: vec!["RDMA netlink lists it no more, sysfs still does".to_owned()],
             next,
             short: "removal waits".to_owned(),
-            ..scene.symptom(FindingId::Removal, Severity::Warning, about)
+            ..ctx.symptom(FindingId::Removal, Severity::Warning, about)
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Ethernet flow control: many pauses, and traffic in a class without flow control.
 
-use super::Scene;
+use super::RuleContext;
 use super::link::{interface, name, used_by};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
@@ -53,12 +53,12 @@ impl Paused {
         out
     }
 
-    fn is_storm(&self, scene: &Scene<'_>) -> bool {
+    fn is_storm(&self, ctx: &RuleContext<'_>) -> bool {
         self.storms > 0.0
             || self
                 .frames
-                .is_some_and(|frames| frames >= scene.limits.pause_frames_per_s)
-            || self.share.is_some_and(|share| share >= scene.limits.pause_share)
+                .is_some_and(|frames| frames >= ctx.limits.pause_frames_per_s)
+            || self.share.is_some_and(|share| share >= ctx.limits.pause_share)
     }
 
     fn evidence(&self) -> Vec<String> {
@@ -89,16 +89,16 @@ fn list(priorities: &[u8]) -> String {
 }
 
 /// Ports that are paused for long, or pause the other end of their link for long.
-pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
         for way in [Way::Tx, Way::Rx] {
             let paused = Paused::of(port, way);
-            if !paused.is_storm(scene) {
+            if !paused.is_storm(ctx) {
                 continue;
             }
-            let users = scene.carried(port);
-            let (netdev, more) = interface(scene, port)
-                .unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
+            let users = ctx.carried(port);
+            let (netdev, more) =
+                interface(ctx, port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
             let place = name(port);
             let (verdict, next, part) = match way {
                 Way::Tx => (
@@ -141,7 +141,7 @@ pub(super) fn storm(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 }
                 .to_owned(),
                 victims: users.iter().map(|row| row.uid).collect(),
-                ..scene.symptom(FindingId::PauseStorm, severity, About::of_port(port).part(part))
+                ..ctx.symptom(FindingId::PauseStorm, severity, About::of_port(port).part(part))
             });
         }
     }
@@ -157,13 +157,13 @@ struct Outside {
     used: Vec<u8>,
 }
 
-fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
+fn outside(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Outside> {
     let mask = port.pfc.filter(|mask| *mask != 0)?;
     if !port.is_active() {
         return None;
     }
     let rdma = port.tx_bytes?.rate?;
-    if rdma < scene.limits.class_bytes_per_s {
+    if rdma < ctx.limits.class_bytes_per_s {
         return None;
     }
     let has = |priority: u8| mask >> priority & 1 == 1;
@@ -176,14 +176,14 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
             lossless += rate;
         } else {
             other += rate;
-            if rate >= rdma * scene.limits.class_share {
+            if rate >= rdma * ctx.limits.class_share {
                 used.push(priority);
             }
         }
     }
     // The bytes that are missing must be counted on other priorities. Otherwise the driver does not count
     // bytes by priority, or not those of RDMA, and nothing is known.
-    let is_outside = lossless < rdma * scene.limits.class_share && other >= rdma / 2.0;
+    let is_outside = lossless < rdma * ctx.limits.class_share && other >= rdma / 2.0;
     is_outside.then(|| Outside {
         rdma,
         lossless,
@@ -194,8 +194,8 @@ fn outside(scene: &Scene<'_>, port: &PortRow) -> Option<Outside> {
 
 /// Whether the traffic of a port leaves without the flow control that the port has: its packets are then lost
 /// for that reason.
-pub(super) fn is_outside(scene: &Scene<'_>, port: &PortRow) -> bool {
-    outside(scene, port).is_some()
+pub(super) fn is_outside(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
+    outside(ctx, port).is_some()
 }
 
 /// What the environment of a process says about its traffic class.
@@ -209,12 +209,12 @@ fn class_of(process: &ProcessRow) -> Option<String> {
 }
 
 /// Ports whose traffic leaves on priorities without flow control.
-pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
-        let Some(outside) = outside(scene, port) else {
+pub(super) fn class(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
+        let Some(outside) = outside(ctx, port) else {
             continue;
         };
-        let users = scene.carried(port);
+        let users = ctx.carried(port);
         let mut evidence = vec![format!(
             "{} of RDMA, {} on {}",
             words::bits(outside.rdma),
@@ -226,12 +226,8 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
         // stands for ECN capable transport.
         let first = outside.on.first().copied().unwrap_or(0);
         let class = (u32::from(first) * 8 + 2) << 2 | 2;
-        let netdev =
-            interface(scene, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
-        let show = if scene
-            .driver(port)
-            .is_some_and(|driver| driver.starts_with("mlx5"))
-        {
+        let netdev = interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
+        let show = if ctx.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
             step!("sudo mlnx_qos -i {}", netdev)
         } else {
             step!("dcb app show dev {} dscp-prio", netdev)
@@ -269,7 +265,7 @@ pub(super) fn class(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             },
             short: "no PFC class".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
-            ..scene.symptom(FindingId::TrafficClass, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::TrafficClass, Severity::Warning, About::of_port(port))
         });
     }
 }

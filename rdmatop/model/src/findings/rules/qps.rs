@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Scene, growing, requests, unanswered, verbs};
+use super::{RuleContext, growing, requests, unanswered, verbs};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
@@ -15,9 +15,9 @@ pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection f
     or connect it anew";
 
 /// QPs that are stuck; the QPs of one process with one reason make one symptom.
-pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
-    for qp in scene.snapshot.judgement.stuck() {
+    for qp in ctx.snapshot.judgement.stuck() {
         let id = match qp.stuck.reason {
             Reason::Failed | Reason::SendFailed => FindingId::QpError,
             Reason::Alone => FindingId::QpSetup,
@@ -29,17 +29,17 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
     for ((process, id), qps) in groups {
         // Nobody waits for management QPs of the kernel, and for QPs that no process owns.
-        let Some(owner) = scene.owner(process) else {
+        let Some(owner) = ctx.owner(process) else {
             continue;
         };
         let failed = (id == FindingId::QpSetup)
-            .then(|| verbs::failed_steps(scene, owner.uid))
+            .then(|| verbs::failed_steps(ctx, owner.uid))
             .flatten();
         // While modify_qp fails, the rule of verbs names the cause, which is not the peer.
         if failed.as_ref().is_some_and(|failed| failed.go_on) {
             continue;
         }
-        let mut symptom = stuck_symptom(scene, owner, id, &qps);
+        let mut symptom = stuck_symptom(ctx, owner, id, &qps);
         if let Some(failed) = failed {
             symptom.verdict.push_str(", or its modify_qp failed");
             symptom.evidence.push(format!(
@@ -51,18 +51,18 @@ pub(super) fn stuck(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
-    let now = scene.snapshot.mono_ns;
+fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
+    let now = ctx.snapshot.mono_ns;
     let many = words::count(qps.len() as u64, "QP");
     let (who, on) = (words::process(owner), words::on(qps.iter().map(|qp| &*qp.device)));
     let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
     let mut out = Symptom {
         since_ns: since.unwrap_or(now),
         evidence: vec![list(qps)],
-        ..scene.symptom(id, Severity::Critical, About::of_process(owner.uid))
+        ..ctx.symptom(id, Severity::Critical, About::of_process(owner.uid))
     };
     match id {
-        FindingId::PeerGone => unanswered::tell(scene, owner, qps, &mut out),
+        FindingId::PeerGone => unanswered::tell(ctx, owner, qps, &mut out),
         FindingId::QpSetup => {
             let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
@@ -93,8 +93,8 @@ fn stuck_symptom(scene: &Scene<'_>, owner: &ProcessRow, id: FindingId, qps: &[&S
                     "send work requests are flushed, in ERR receives too",
                 ),
             };
-            let reason = scene.growth.failed.reason(scene, owner, qps);
-            let infiniband = scene.only_infiniband(qps.iter().map(|qp| &*qp.device));
+            let reason = ctx.history.failed.reason(ctx, owner, qps);
+            let infiniband = ctx.only_infiniband(qps.iter().map(|qp| &*qp.device));
             let told = reason
                 .as_ref()
                 .map(|reason| requests::meaning(reason.failure, infiniband));
@@ -186,12 +186,12 @@ fn is_fault(status: WcStatus) -> bool {
 
 /// The devices of the QPs whose work requests end with this status now; those of the process where no QP
 /// shows it, as once it is destroyed.
-fn failing_on(scene: &Scene<'_>, owner: &ProcessRow, status: WcStatus) -> String {
+fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> String {
     let fails = |qp: &QpRow| {
         let mut all = qp.traffic.by_status.iter();
         all.any(|row| row.status == status && growing(Some(row.cqes)).is_some())
     };
-    let own = scene
+    let own = ctx
         .snapshot
         .qps
         .iter()
@@ -204,16 +204,16 @@ fn failing_on(scene: &Scene<'_>, owner: &ProcessRow, status: WcStatus) -> String
 }
 
 /// Work requests that ended with an error.
-pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for owner in &scene.snapshot.processes {
+pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for owner in &ctx.snapshot.processes {
         for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
             let Some(rate) = growing(Some(row.cqes)) else {
                 continue;
             };
-            let infiniband = scene.only_infiniband(owner.devices.iter().map(|name| &**name));
+            let infiniband = ctx.only_infiniband(owner.devices.iter().map(|name| &**name));
             let (what, next) = meaning(row.status, infiniband);
             let who = words::process(owner);
-            let on = failing_on(scene, owner, row.status);
+            let on = failing_on(ctx, owner, row.status);
             let about = About::of_process(Some(owner.uid)).part(row.status.to_string());
             out.push(Symptom {
                 verdict: format!("Work requests of {who}{on} fail: {what} ({})", row.status),
@@ -224,15 +224,15 @@ pub(super) fn completions(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )],
                 next: next.into(),
                 short: row.status.to_string(),
-                ..scene.symptom(FindingId::CompletionError, Severity::Critical, about)
+                ..ctx.symptom(FindingId::CompletionError, Severity::Critical, about)
             });
         }
     }
 }
 
 /// Processes with CQEs that found their CQ full.
-pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for owner in &scene.snapshot.processes {
+pub(super) fn overflows(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for owner in &ctx.snapshot.processes {
         let Some(rate) = growing(owner.traffic.cq_overflows) else {
             continue;
         };
@@ -245,7 +245,7 @@ pub(super) fn overflows(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                    restart it: what is lost does not come again."
                 .into(),
             short: "CQ full".to_owned(),
-            ..scene.symptom(FindingId::CqOverflow, Severity::Critical, about)
+            ..ctx.symptom(FindingId::CqOverflow, Severity::Critical, about)
         });
     }
 }

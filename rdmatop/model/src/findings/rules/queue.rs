@@ -1,12 +1,12 @@
 //! Programs that post to a send queue that is full.
 
-use super::{Scene, growing, live};
+use super::{RuleContext, growing, live};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 
 /// Calls of post_send that post nothing. A call that succeeds posts at least one work request, so what the
 /// doorbells exceed the posted work requests by are refused calls.
-pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in live(scene.snapshot) {
+pub(super) fn full(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in live(ctx.snapshot) {
         let traffic = &row.traffic;
         let (Some(calls), Some(posted)) = (traffic.doorbells, traffic.tx_wr_posted) else {
             continue;
@@ -16,12 +16,12 @@ pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let refused = calls - posted;
-        let much = refused >= scene.limits.full_per_s && refused >= scene.limits.full_share * calls;
+        let much = refused >= ctx.limits.full_per_s && refused >= ctx.limits.full_share * calls;
         // A queue from which nothing finishes is full for another reason, which other rules name.
         let Some(done) = growing(traffic.tx_wr).filter(|_| much) else {
             continue;
         };
-        let stuck = scene.snapshot.judgement.stuck_of(row.uid);
+        let stuck = ctx.snapshot.judgement.stuck_of(row.uid);
         if growing(traffic.rnr_waits).is_some() || stuck.is_some_and(|(_, first)| first.reason.repeats()) {
             continue;
         }
@@ -41,7 +41,7 @@ pub(super) fn full(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                    queue."
                 .into(),
             short: "queue full".to_owned(),
-            ..scene.symptom(
+            ..ctx.symptom(
                 FindingId::SendQueueFull,
                 Severity::Warning,
                 About::of_process(row.uid),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name, who};
-use super::{Scene, growing, has_one_of, idle, is_collective};
+use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
@@ -16,10 +16,10 @@ const LEAST: usize = 3;
 
 /// ACTIVE ports by driver and link layer, where there are at least [`LEAST`]. A node may have the cards of
 /// its InfiniBand rails for storage on Ethernet, too.
-pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
+pub(super) fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<(&str, Option<&str>), Vec<&PortRow>> = BTreeMap::new();
-    for port in scene.active_ports() {
-        if let Some(driver) = scene.driver(port) {
+    for port in ctx.active_ports() {
+        if let Some(driver) = ctx.driver(port) {
             let kind = (driver, port.link_layer.as_deref());
             groups.entry(kind).or_default().push(port);
         }
@@ -33,8 +33,8 @@ pub(super) fn groups<'a>(scene: &Scene<'a>) -> Vec<Vec<&'a PortRow>> {
 /// A port that negotiated a lower rate than most ports of its driver, and that one process uses together with
 /// them. Ports that no process uses together need not be alike: a node may have storage NICs with the driver
 /// of the NICs that its jobs use.
-pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ports in scene.rails() {
+pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for ports in ctx.rails() {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
             continue;
         };
@@ -49,7 +49,7 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             let fast = ports.iter().filter(|other| other.rate_bps == Some(best));
             let fast: Vec<_> = fast.map(|other| &other.device).collect();
             let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
-            let Some(user) = scene.users(&port.device).find(both) else {
+            let Some(user) = ctx.users(&port.device).find(both) else {
                 continue;
             };
             let gb = |rate: u64| rate / 1_000_000_000;
@@ -63,13 +63,13 @@ pub(super) fn slow(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 ),
                 victims: vec![user.uid],
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
-                next: match link::interface(scene, port) {
+                next: match link::interface(ctx, port) {
                     Some((netdev, more)) => step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
                     None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
                     None => "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into(),
                 },
                 short: format!("link {} Gb/s", gb(rate)),
-                ..scene.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
+                ..ctx.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
             });
         }
     }
@@ -110,11 +110,11 @@ impl Load {
         self.sum / self.rates.len() as f64
     }
 
-    fn is_worth_a_look(&self, scene: &Scene<'_>) -> bool {
+    fn is_worth_a_look(&self, ctx: &RuleContext<'_>) -> bool {
         let least = if self.bytes {
-            scene.limits.rail_bytes_per_s
+            ctx.limits.rail_bytes_per_s
         } else {
-            scene.limits.rail_packets_per_s
+            ctx.limits.rail_packets_per_s
         };
         self.rates[self.top] >= least
     }
@@ -137,26 +137,26 @@ impl Load {
 }
 
 /// One port that sends or receives nearly everything.
-pub(super) fn load(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ports in scene.rails() {
+pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for ports in ctx.rails() {
         let Some(tx) = sent(ports) else { continue };
         // Nothing was sent, so there is nothing to compare.
         if tx.sum <= 0.0 {
             continue;
         }
-        let used = used(scene, ports, &tx);
-        if let Some(rx) = received(&used).filter(|rx| is_funnel(scene, &used, rx)) {
-            out.push(funnel(scene, &used, &rx));
-        } else if tx.is_worth_a_look(scene) {
+        let used = used(ctx, ports, &tx);
+        if let Some(rx) = received(&used).filter(|rx| is_funnel(ctx, &used, rx)) {
+            out.push(funnel(ctx, &used, &rx));
+        } else if tx.is_worth_a_look(ctx) {
             // If several ports are full, it does not matter that one of them carries more.
-            out.extend(idle::rails(scene, ports, &tx).or_else(|| hot(scene, ports)));
+            out.extend(idle::rails(ctx, ports, &tx).or_else(|| hot(ctx, ports)));
         }
     }
 }
 
 /// The ports that carry anything: idle ones are no part of a pattern. Empty if receives are not counted.
-fn used<'a>(scene: &Scene<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
-    let share = scene.limits.idle_share;
+fn used<'a>(ctx: &RuleContext<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
+    let share = ctx.limits.idle_share;
     let Some(rx) = received(ports) else {
         return Vec::new();
     };
@@ -174,14 +174,14 @@ pub(super) fn received(ports: &[&PortRow]) -> Option<Load> {
 }
 
 /// Whether most of these ports send, and one of them receives nearly everything.
-fn is_funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> bool {
-    let Some(tx) = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(scene)) else {
+fn is_funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> bool {
+    let Some(tx) = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(ctx)) else {
         return false;
     };
     let half = tx.mean() / 2.0;
     let wide = tx.rates.iter().filter(|rate| **rate >= half).count();
     let spread = wide * 4 >= ports.len() * 3;
-    spread && rx.is_worth_a_look(scene) && rx.rates[rx.top] > scene.limits.funnel_share * rx.sum
+    spread && rx.is_worth_a_look(ctx) && rx.rates[rx.top] > ctx.limits.funnel_share * rx.sum
 }
 
 /// Names that a list shows.
@@ -198,13 +198,13 @@ pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
 
 /// The processes on a port's device that move at least half as much as the busiest, by PID. Equal ranks take
 /// turns at being the busiest, so one maximum would not name them all.
-pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+pub(super) fn movers<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
         growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
     };
-    let most = scene.holders(&port.device).map(rate).fold(0.0, f64::max);
-    let mut rows: Vec<_> = scene.holders(&port.device).collect();
+    let most = ctx.holders(&port.device).map(rate).fold(0.0, f64::max);
+    let mut rows: Vec<_> = ctx.holders(&port.device).collect();
     rows.retain(|row| rate(row) >= most / 2.0);
     rows.sort_by_key(|row| row.pid);
     rows
@@ -212,41 +212,41 @@ pub(super) fn movers<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRo
 
 /// Whether QPs of a port's device send packets again while none of them finishes work. The judgement calls
 /// such QPs stuck only after some seconds.
-fn only_repeats(scene: &Scene<'_>, port: &PortRow) -> bool {
-    let own = || scene.qps_on(port.device_uid);
+fn only_repeats(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
+    let own = || ctx.qps_on(port.device_uid);
     own().any(|qp| growing(qp.traffic.retransmits).is_some())
         && !own().any(|qp| growing(qp.traffic.tx_wr).is_some())
 }
 
 /// One of the ports of one rate that has all traffic of them: a port of another rate may serve another
 /// purpose.
-fn hot(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).collect();
     rates.into_iter().find_map(|rate| {
         let alike = ports.iter().filter(|port| port.rate_bps == rate);
-        hot_of(scene, &alike.copied().collect::<Vec<_>>())
+        hot_of(ctx, &alike.copied().collect::<Vec<_>>())
     })
 }
 
-fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
-    let tx = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(scene))?;
-    let idle = tx.idle(scene.limits.idle_share);
-    if tx.rates[tx.top] <= scene.limits.hot_ratio * tx.mean() || idle.len() < 2 {
+fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+    let tx = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(ctx))?;
+    let idle = tx.idle(ctx.limits.idle_share);
+    if tx.rates[tx.top] <= ctx.limits.hot_ratio * tx.mean() || idle.len() < 2 {
         return None;
     }
     let port = ports[tx.top];
     // Packets that are sent again and again are no load: the rules of QPs report them.
-    let mut stuck = scene.snapshot.judgement.stuck();
-    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(scene, port) {
+    let mut stuck = ctx.snapshot.judgement.stuck();
+    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(ctx, port) {
         return None;
     }
     // Below this share one NIC is enough for what there is to send.
     let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
-    if link.is_some_and(|link| tx.rates[tx.top] < scene.limits.hot_share * link) {
+    if link.is_some_and(|link| tx.rates[tx.top] < ctx.limits.hot_share * link) {
         return None;
     }
     // Without a process, as on a storage server's own NIC, nobody can be told to use more NICs.
-    let movers = movers(scene, port);
+    let movers = movers(ctx, port);
     let who = who(&movers)?;
     let full = link.map_or(String::new(), |link| {
         format!(
@@ -290,7 +290,7 @@ fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
             "{} of {} ports send less than {} of that",
             idle.len(),
             ports.len(),
-            words::percent(scene.limits.idle_share)
+            words::percent(ctx.limits.idle_share)
         ),
     ];
     if has_others {
@@ -324,7 +324,7 @@ fn hot_of(scene: &Scene<'_>, ports: &[&PortRow]) -> Option<Symptom> {
         ), |choice| choice.next()),
         short: format!("one NIC of {}", ports.len()),
         victims: movers.iter().map(|row| row.uid).collect(),
-        ..scene.symptom(FindingId::HotPort, severity, About::of_port(port))
+        ..ctx.symptom(FindingId::HotPort, severity, About::of_port(port))
     })
 }
 
@@ -391,14 +391,14 @@ impl Choice {
     }
 }
 
-fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
+fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
     let port = ports[rx.top];
-    let mut victims = movers(scene, port);
+    let mut victims = movers(ctx, port);
     let user = who(&victims)
         .map(|who| format!("; that port carries {who}"))
         .unwrap_or_default();
     // Processes that send by the other ports wait for answers that come by this one.
-    for row in ports.iter().flat_map(|port| movers(scene, port)) {
+    for row in ports.iter().flat_map(|port| movers(ctx, port)) {
         let known = victims.iter().any(|victim| victim.uid == row.uid);
         if !known && growing(row.traffic.tx_bytes).is_some() {
             victims.push(row);
@@ -426,6 +426,6 @@ fn funnel(scene: &Scene<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         .into(),
         short: "Rx funnel".to_owned(),
         victims: victims.iter().map(|row| row.uid).collect(),
-        ..scene.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
+        ..ctx.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
     }
 }

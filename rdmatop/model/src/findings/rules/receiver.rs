@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::judgement::{Reason, Stuck};
 use crate::peers::address;
@@ -23,39 +23,39 @@ struct Wait<'a> {
 }
 
 /// RNR: names the process that posts too few receives, not the process that waits.
-pub(super) fn not_ready(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // Most snapshots have no waits, and some have ten thousand QPs, so processes are looked at first.
-    let mut senders = scene.snapshot.processes.iter();
+    let mut senders = ctx.snapshot.processes.iter();
     if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
         return;
     }
     let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
-    for qp in scene.snapshot.qps.iter().filter(|qp| !qp.exited) {
+    for qp in ctx.snapshot.qps.iter().filter(|qp| !qp.exited) {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
-        let peer = scene.peer(qp).filter(|peer| peer.process_uid.is_some());
+        let peer = ctx.peer(qp).filter(|peer| peer.process_uid.is_some());
         let wait = waits
             .entry((sender, peer.and_then(|peer| peer.process_uid)))
             .or_default();
         wait.peer = wait.peer.or(peer);
         wait.rate += rate;
         wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
-        let stuck = Stuck::of(qp, scene.snapshot.mono_ns);
+        let stuck = Stuck::of(qp, ctx.snapshot.mono_ns);
         wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
         wait.qps.push(qp);
     }
     for ((sender, receiver), wait) in waits {
-        let Some(sender) = scene.process(sender).filter(|row| !row.exited) else {
+        let Some(sender) = ctx.process(sender).filter(|row| !row.exited) else {
             continue;
         };
-        let receiver = scene.owner(receiver);
-        out.push(symptom(scene, sender, receiver, &wait));
+        let receiver = ctx.owner(receiver);
+        out.push(symptom(ctx, sender, receiver, &wait));
     }
 }
 
 fn symptom(
-    scene: &Scene<'_>,
+    ctx: &RuleContext<'_>,
     sender: &ProcessRow,
     receiver: Option<&ProcessRow>,
     wait: &Wait<'_>,
@@ -118,7 +118,7 @@ fn symptom(
         }
         .to_owned(),
         victims: vec![sender.uid],
-        ..scene.symptom(FindingId::ReceiverNotReady, severity, about)
+        ..ctx.symptom(FindingId::ReceiverNotReady, severity, about)
     }
 }
 
@@ -143,15 +143,15 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
 }
 
 /// The same for ports whose work requests are not counted, as on most NICs.
-pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for port in &scene.snapshot.ports {
+pub(super) fn of_port(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for port in &ctx.snapshot.ports {
         let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
         // If QPs are counted, the other rule names the very process.
-        if here.or(peers).is_none() || scene.counts_rnr_waits(port.device_uid) {
+        if here.or(peers).is_none() || ctx.counts_rnr_waits(port.device_uid) {
             continue;
         }
         let place = format!("{}/{}", port.device, port.port);
-        let users: Vec<_> = scene.users(&port.device).chain(scene.consumers(port)).collect();
+        let users: Vec<_> = ctx.users(&port.device).chain(ctx.consumers(port)).collect();
         let (verdict, evidence, part) = if let Some(rate) = here {
             let how = "posts receives too slowly";
             let who = match users.as_slice() {
@@ -205,7 +205,7 @@ pub(super) fn of_port(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 look_at(users.iter().filter_map(|row| row.pid))
             },
             short: "posts few recv".to_owned(),
-            ..scene.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
+            ..ctx.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
         });
     }
 }

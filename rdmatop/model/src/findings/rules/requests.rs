@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::link::{PAST_KERNEL, is_infiniband, name, used_by, who};
 use super::loss::Peers;
-use super::{Scene, growing, qps};
+use super::{RuleContext, growing, qps};
 use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
@@ -209,13 +209,18 @@ impl Failed {
     }
 
     /// What a port of their device counted nearest to the time at which QPs of a process went to ERR.
-    pub(super) fn reason(&self, scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp]) -> Option<Reason> {
+    pub(super) fn reason(
+        &self,
+        ctx: &RuleContext<'_>,
+        owner: &ProcessRow,
+        qps: &[&StuckQp],
+    ) -> Option<Reason> {
         if self.rises.is_empty() {
             return None;
         }
         let mut ports: BTreeMap<&str, Vec<_>> = BTreeMap::new();
         for ((device, number), rises) in &self.rises {
-            if let Some(port) = scene.port(*device, *number) {
+            if let Some(port) = ctx.port(*device, *number) {
                 let all = ports.entry(&*port.device).or_default();
                 let rises = rises.iter();
                 all.extend(rises.flat_map(|(at, rises)| rises.iter().map(move |rise| (port, *at, rise))));
@@ -232,7 +237,7 @@ impl Failed {
         let all: Vec<_> = qps.iter().map(|qp| near(qp)).collect();
         let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
         let (_, port, at, rise) = nearest.copied()?;
-        let mut notes = scene.snapshot.health.notes.iter();
+        let mut notes = ctx.snapshot.health.notes.iter();
         // The NIC counts for other PID namespaces too, of which no QP is listed here.
         let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
         Some(Reason {
@@ -242,15 +247,15 @@ impl Failed {
                 && all
                     .iter()
                     .all(|found| found.is_some_and(|(_, _, reason, _)| reason == at))
-                && users(scene, port).iter().all(|user| user.uid == owner.uid)
-                && scene.openers(port.device_uid).all(|user| user.uid == owner.uid),
+                && users(ctx, port).iter().all(|user| user.uid == owner.uid)
+                && ctx.openers(port.device_uid).all(|user| user.uid == owner.uid),
         })
     }
 }
 
 /// Processes with QPs on a port's device, and what the kernel has on the port.
-fn users<'a>(scene: &Scene<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
-    scene.holders(&port.device).chain(scene.consumers(port)).collect()
+fn users<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+    ctx.holders(&port.device).chain(ctx.consumers(port)).collect()
 }
 
 /// The processes with QPs on a port that went to ERR while its counter rose, after the watch began.
@@ -270,17 +275,17 @@ fn failing(snapshot: &Snapshot, port: &PortRow, rise: &Rise, first_ns: Option<u6
 
 /// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR
 /// after it.
-pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let now = scene.snapshot.mono_ns;
-    for ((device_uid, number), rises) in &scene.growth.failed.rises {
-        let Some(port) = scene.port(*device_uid, *number) else {
+pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let now = ctx.snapshot.mono_ns;
+    for ((device_uid, number), rises) in &ctx.history.failed.rises {
+        let Some(port) = ctx.port(*device_uid, *number) else {
             continue;
         };
         let last = rises.iter().filter_map(|(at, rises)| Some((*at, rises.back()?)));
         for (at, rise) in last.filter(|(_, rise)| now.saturating_sub(rise.at_ns) < NEAR_NS) {
             let (failure, counter) = (&FAILURES[at], &rise.counter);
-            let mut users = users(scene, port);
-            let device = scene.device(port.device_uid);
+            let mut users = users(ctx, port);
+            let device = ctx.device(port.device_uid);
             let is_counted = device.is_some_and(|device| device.datapath.is_some())
                 || (!users.is_empty() && users.iter().all(|user| user.traffic.tx_wr.is_some()));
             // `completion-error` names the process where completions are counted, and have such a status.
@@ -294,7 +299,7 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 words::per_s(rise.per_s)
             )];
             if users.is_empty() {
-                users = scene.openers(port.device_uid).collect();
+                users = ctx.openers(port.device_uid).collect();
                 evidence.extend((!users.is_empty()).then(|| PAST_KERNEL.to_owned()));
             }
             // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
@@ -311,7 +316,7 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                     .extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
                 Severity::Critical
             };
-            evidence.extend(Peers::of(scene, port).lead_to());
+            evidence.extend(Peers::of(ctx, port).lead_to());
             let (why, next) = meaning(failure, is_infiniband(port));
             let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
             out.push(Symptom {
@@ -320,7 +325,7 @@ pub(super) fn failed(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 next: if only_kernel { qps::OF_KERNEL } else { next }.into(),
                 short: "requests fail".to_owned(),
                 victims: rise.failed.iter().copied().collect(),
-                ..scene.symptom(
+                ..ctx.symptom(
                     FindingId::RequestsFail,
                     severity,
                     About::of_port(port).part(counter.clone()),

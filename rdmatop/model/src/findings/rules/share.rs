@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{ProcessRow, QpRow};
@@ -59,12 +59,12 @@ impl Sender {
 
 /// Which processes send on each port (device uid, number) of a provider whose work requests are counted. For
 /// other drivers it is not known how many wait.
-fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
-    let devices = scene.snapshot.devices.iter();
+fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
+    let devices = ctx.snapshot.devices.iter();
     let counted = devices.filter(|device| device.driver.as_deref().and_then(Counted::of_driver).is_some());
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
-    for qp in &scene.snapshot.qps {
+    for qp in &ctx.snapshot.qps {
         // `ways` leaves out the bytes of READs, which are received.
         let sends = qp.traffic.ways()[0].filter(|bytes| *bytes > 0.0);
         let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();
@@ -91,8 +91,8 @@ fn senders(scene: &Scene<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
 /// Whether two processes work together: they are of one job, or one sends to the other. Then one is the hub
 /// of a job, and neither is in the other's way. A job that a user may have made up decides nothing: who takes
 /// another one's bandwidth could give himself the name of that one's job.
-fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
-    let mut qps = scene
+fn are_one(ctx: &RuleContext<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
+    let mut qps = ctx
         .snapshot
         .qps
         .iter()
@@ -100,8 +100,7 @@ fn are_one(scene: &Scene<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
     let is_of_a_job = one.workload.is_some() && !one.workload_claimed && !other.workload_claimed;
     is_of_a_job && one.workload == other.workload
         || qps.any(|qp| {
-            scene
-                .peer(qp)
+            ctx.peer(qp)
                 .is_some_and(|peer| peer.process_uid == Some(other.uid))
         })
 }
@@ -117,25 +116,25 @@ fn said(sender: &Sender, row: &ProcessRow) -> String {
 }
 
 /// Finds processes with few queue pairs, each of which gets only as much as each of another process's many.
-pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for ((device, number), senders) in senders(scene) {
-        let Some(port) = scene.port(device, number) else {
+pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for ((device, number), senders) in senders(ctx) {
+        let Some(port) = ctx.port(device, number) else {
             continue;
         };
         let waiting = || senders.values().filter(|sender| sender.waits());
         let most = waiting().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
         let Some(most) = most.filter(|most| {
-            most.bytes_per_s >= scene.limits.rail_bytes_per_s && port.state.is_some_and(PortState::is_active)
+            most.bytes_per_s >= ctx.limits.rail_bytes_per_s && port.state.is_some_and(PortState::is_active)
         }) else {
             continue;
         };
-        let Some(many) = scene.process(most.process).filter(|row| !row.kernel) else {
+        let Some(many) = ctx.process(most.process).filter(|row| !row.kernel) else {
             continue;
         };
         let mut few: Vec<(&Sender, &ProcessRow)> = waiting()
-            .filter(|sender| most.crowds(sender, scene.limits))
-            .filter_map(|sender| Some((sender, scene.process(sender.process)?)))
-            .filter(|(_, row)| !row.kernel && !are_one(scene, row, many))
+            .filter(|sender| most.crowds(sender, ctx.limits))
+            .filter_map(|sender| Some((sender, ctx.process(sender.process)?)))
+            .filter(|(_, row)| !row.kernel && !are_one(ctx, row, many))
             .collect();
         few.sort_by_key(|(_, row)| row.pid);
         let Some((first, row)) = few.first() else { continue };
@@ -167,7 +166,7 @@ pub(super) fn queue_pairs(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
             }),
             short: "few QPs".to_owned(),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
-            ..scene.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
+            ..ctx.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
         });
     }
 }

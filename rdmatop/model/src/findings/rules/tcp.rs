@@ -1,6 +1,6 @@
 //! Jobs that move data by TCP although they could use RDMA.
 
-use super::{Scene, growing};
+use super::{RuleContext, growing};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
@@ -8,24 +8,24 @@ use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::variables::{nccl_ignores, setting, without_rdma};
 
 /// Processes whose data goes by TCP.
-pub(super) fn fallback(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn fallback(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // Without an ACTIVE port there is no way but TCP.
-    if scene.active_ports().next().is_none() {
+    if ctx.active_ports().next().is_none() {
         return;
     }
-    for row in scene.snapshot.processes.iter().filter(|row| !row.exited) {
+    for row in ctx.snapshot.processes.iter().filter(|row| !row.exited) {
         let Some(tcp) = &row.tcp else { continue };
         let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
         let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
-        let little = by_rdma(scene, row).is_some_and(|rdma| rdma <= scene.limits.tcp_rdma_share * rate);
-        if rate >= scene.limits.tcp_bytes_per_s && little {
-            out.push(symptom(scene, row, tcp, rate));
+        let little = by_rdma(ctx, row).is_some_and(|rdma| rdma <= ctx.limits.tcp_rdma_share * rate);
+        if rate >= ctx.limits.tcp_bytes_per_s && little {
+            out.push(symptom(ctx, row, tcp, rate));
         }
     }
 }
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
-fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
+fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
     if row.verbs_files == Some(false) || row.unlisted.is_none() {
         return Vec::new();
     }
@@ -33,21 +33,17 @@ fn hiding<'a>(scene: &Scene<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
         (Some(pids), Some(pid)) => pids.contains(&pid),
         _ => true,
     };
-    let devices = scene
-        .snapshot
-        .devices
-        .iter()
-        .filter(|device| device.may_hide_qps());
+    let devices = ctx.snapshot.devices.iter().filter(|device| device.may_hide_qps());
     devices.filter(may_have_it_open).collect()
 }
 
 /// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
 /// ports move. `None` if that is not known.
-fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
+fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
     let rate = |counter: Option<Counter>| counter?.certain_rate();
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
     let hiding = if row.qps == 0 {
-        hiding(scene, row)
+        hiding(ctx, row)
     } else {
         Vec::new()
     };
@@ -59,14 +55,14 @@ fn by_rdma(scene: &Scene<'_>, row: &ProcessRow) -> Option<f64> {
         Some((sent, received)) if row.qps != 0 => return Some(sent + received),
         _ => {}
     }
-    let mut ports = scene.snapshot.ports.iter().filter(may_use).peekable();
+    let mut ports = ctx.snapshot.ports.iter().filter(may_use).peekable();
     ports.peek()?;
     ports
         .map(|port| Some(rate(port.tx_bytes)? + rate(port.rx_bytes)?))
         .sum()
 }
 
-fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
+fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
     let mut evidence = Vec::new();
     let peer = tcp
         .busiest
@@ -77,7 +73,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
     if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
-    let switch = switch(scene, row);
+    let switch = switch(ctx, row);
     let reason = match &switch {
         Some((name, value)) => Some(format!("its environment has {}", setting(name, value))),
         None if row.qps == 0 && row.verbs_files == Some(false) => {
@@ -102,7 +98,7 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let about = About::of_process(row.uid);
-    let instead = if row.qps == 0 && hiding(scene, row).is_empty() {
+    let instead = if row.qps == 0 && hiding(ctx, row).is_empty() {
         "instead of RDMA (it has no QP)"
     } else {
         "and next to nothing by RDMA"
@@ -117,15 +113,15 @@ fn symptom(scene: &Scene<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> 
         evidence,
         next,
         short: format!("TCP {}", words::bits(rate)),
-        ..scene.symptom(FindingId::TcpFallback, Severity::Warning, about)
+        ..ctx.symptom(FindingId::TcpFallback, Severity::Warning, about)
     }
 }
 
 /// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. That
 /// of NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
-fn switch<'a>(scene: &Scene<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
+fn switch<'a>(ctx: &RuleContext<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
-    let mut devices = scene.snapshot.devices.iter();
+    let mut devices = ctx.snapshot.devices.iter();
     let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
     let all = without_rdma(environ, has_verbs);
     all.into_iter()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Scene, growing, receiver};
+use super::{RuleContext, growing, receiver};
 use crate::findings::{Symptom, words};
 use crate::ib::{Gid, QpState};
 use crate::judgement::StuckQp;
@@ -24,16 +24,16 @@ enum End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn of(scene: &Scene<'a>, qp: &QpRow) -> Self {
+    fn of(ctx: &RuleContext<'a>, qp: &QpRow) -> Self {
         let answers = QpState::RTR..=QpState::RTS;
-        match scene.snapshot.peer(qp) {
+        match ctx.snapshot.peer(qp) {
             Some(Peer::Here { qp, .. }) => match qp.state.filter(|state| !answers.contains(state)) {
                 Some(state) => Self::Deaf(qp, state),
                 None => Self::Connected(qp),
             },
             // At an address of this host, several QPs may fit. If none does, the peer is surely destroyed.
-            Some(Peer::At(gid)) => match port_of(scene, gid) {
-                Some(port) if !has_peer(scene, qp, port) => Self::Destroyed(port),
+            Some(Peer::At(gid)) => match port_of(ctx, gid) {
+                Some(port) if !has_peer(ctx, qp, port) => Self::Destroyed(port),
                 _ => Self::At(gid),
             },
             None => Self::Unknown,
@@ -42,20 +42,20 @@ impl<'a> End<'a> {
 }
 
 /// The port of this host with an address.
-fn port_of<'a>(scene: &Scene<'a>, gid: Gid) -> Option<&'a PortRow> {
+fn port_of<'a>(ctx: &RuleContext<'a>, gid: Gid) -> Option<&'a PortRow> {
     let has = |port: &&PortRow| {
         port.gids
             .iter()
             .flat_map(|gids| gids.iter())
             .any(|own| own.gid == gid)
     };
-    scene.snapshot.ports.iter().find(has)
+    ctx.snapshot.ports.iter().find(has)
 }
 
 /// Whether a live QP of that port's device may be the peer: it has the peer's number, and is not known to be
 /// connected to another QP.
-fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
-    let mut all = scene.snapshot.qps.iter().filter(|other| !other.exited);
+fn has_peer(ctx: &RuleContext<'_>, qp: &QpRow, port: &PortRow) -> bool {
+    let mut all = ctx.snapshot.qps.iter().filter(|other| !other.exited);
     all.any(|other| {
         Some(other.qpn) == qp.remote_qpn
             && other.device_uid == Some(port.device_uid)
@@ -64,12 +64,12 @@ fn has_peer(scene: &Scene<'_>, qp: &QpRow, port: &PortRow) -> bool {
 }
 
 /// Whether the process of the destroyed peer still lives, in words; `None` once the peer's row is gone.
-fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
+fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
     let ended = |other: &&std::sync::Arc<QpRow>| {
         other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
     };
-    let was = scene.snapshot.qps.iter().find(ended)?;
-    let owner = scene.owner(was.process_uid);
+    let was = ctx.snapshot.qps.iter().find(ended)?;
+    let owner = ctx.owner(was.process_uid);
     Some(match owner {
         Some(owner) if !owner.exited => "its process lives",
         _ => "its process has ended",
@@ -77,13 +77,13 @@ fn was_of(scene: &Scene<'_>, qp: &QpRow) -> Option<&'static str> {
 }
 
 /// Names the peer of the first of these QPs as far as it is known, and says what to do.
-pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
+pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
     let (first, who) = (qps[0], words::process(owner));
     let many = words::count(qps.len() as u64, "QP");
-    let mut rows = scene.snapshot.qps.iter();
+    let mut rows = ctx.snapshot.qps.iter();
     let row = rows.find(|row| row.uid == first.uid);
     let whose = |qp: &QpRow| {
-        let owner = scene.owner(qp.process_uid);
+        let owner = ctx.owner(qp.process_uid);
         owner.map_or_else(|| format!("QP {}/{}", qp.device, qp.qpn), words::process)
     };
     let on = words::on(qps.iter().map(|qp| &*qp.device));
@@ -94,7 +94,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
         format!("a QP of {who} on {} ({many} wait{on})", first.device)
     };
     "no answer".clone_into(&mut out.short);
-    out.since_ns = scene.interval_begin();
+    out.since_ns = ctx.interval_begin();
     out.victims = vec![owner.uid];
     let reconnect = || -> NextStep {
         if owner.kernel {
@@ -111,13 +111,9 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
             list
         )
     };
-    (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(scene, row)) {
+    (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(ctx, row)) {
         End::Connected(peer) => {
-            let netdev = scene
-                .snapshot
-                .ports
-                .iter()
-                .find(|port| port.device == first.device);
+            let netdev = ctx.snapshot.ports.iter().find(|port| port.device == first.device);
             let netdev = ShellWord::or(netdev.and_then(|port| port.netdev.as_deref()), "NETDEV");
             (
                 format!(
@@ -139,7 +135,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
             reconnect(),
         ),
         End::Destroyed(port) => {
-            let was = row.and_then(|row| was_of(scene, row));
+            let was = row.and_then(|row| was_of(ctx, row));
             let was = was.map_or_else(String::new, |was| format!(", {was}"));
             let number = row.and_then(|row| row.remote_qpn).unwrap_or(0);
             (
@@ -174,7 +170,7 @@ pub(super) fn tell(scene: &Scene<'_>, owner: &ProcessRow, qps: &[&StuckQp], out:
             elsewhere(owner),
         ),
     };
-    out.evidence.extend(no_answer(scene, qps));
+    out.evidence.extend(no_answer(ctx, qps));
 }
 
 fn elsewhere(owner: &ProcessRow) -> NextStep {
@@ -187,9 +183,9 @@ fn elsewhere(owner: &ProcessRow) -> NextStep {
 }
 
 /// The evidence: the peer of the first QP, and how much the QPs send again.
-fn no_answer(scene: &Scene<'_>, qps: &[&StuckQp]) -> Vec<String> {
+fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
     let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
-    let rows: Vec<_> = scene
+    let rows: Vec<_> = ctx
         .snapshot
         .qps
         .iter()

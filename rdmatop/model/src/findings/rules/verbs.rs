@@ -1,7 +1,7 @@
 //! Verbs that fail, and memory that is registered over and over.
 
-use super::growth::{CONNECTIONS, Lately, REGIONS};
-use super::{Scene, growing};
+use super::growth::{CONNECTIONS, REGIONS, RecentCalls};
+use super::{RuleContext, growing};
 use crate::engine::registers_memory;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::{LimitReached, LockedMemory};
@@ -101,8 +101,8 @@ pub(super) struct FailedSteps {
 }
 
 /// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
-pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedSteps> {
-    let row = scene
+pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<FailedSteps> {
+    let row = ctx
         .calls_of("modify_qp")
         .find(|row| row.process_uid == Some(process) && is_no_try(row))?;
     let named: Vec<_> = row
@@ -111,7 +111,7 @@ pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedStep
         .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some())
         .collect();
     let (number, total) = named.iter().max_by_key(|(_, total)| *total)?;
-    let grows = |number| scene.growth.of_errno(row, number).is_some();
+    let grows = |number| ctx.history.of_errno(row, number).is_some();
     Some(FailedSteps {
         total: *total,
         errno: errno::name(*number).unwrap_or("an error"),
@@ -120,18 +120,18 @@ pub(super) fn failed_steps(scene: &Scene<'_>, process: u64) -> Option<FailedStep
 }
 
 /// Verbs that fail for want of something.
-pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    for row in scene
+pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    for row in ctx
         .snapshot
         .verbs
         .iter()
         .filter(|row| is_no_try(row) && growing(row.errors).is_some())
     {
         for (number, total) in &row.errnos {
-            let owner = scene.owner(row.process_uid);
+            let owner = ctx.owner(row.process_uid);
             let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
             let on_infiniband =
-                || owner.is_some_and(|owner| scene.only_infiniband(owner.devices.iter().map(|name| &**name)));
+                || owner.is_some_and(|owner| ctx.only_infiniband(owner.devices.iter().map(|name| &**name)));
             // There it is the NIC that is late.
             let meant = if *number == ETIMEDOUT && on_infiniband() {
                 EIO
@@ -142,7 +142,7 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 continue;
             };
             let mut what = what.to_owned();
-            let Some(more) = scene.growth.of_errno(row, *number) else {
+            let Some(more) = ctx.history.of_errno(row, *number) else {
                 continue;
             };
             let name = errno::name(*number).unwrap_or("an error");
@@ -168,7 +168,7 @@ pub(super) fn fail(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 )],
                 next,
                 short: format!("{} {name}", row.verb),
-                ..scene.symptom(id, Severity::Critical, about)
+                ..ctx.symptom(id, Severity::Critical, about)
             });
         }
     }
@@ -249,13 +249,13 @@ fn nameless(row: &VerbRow) -> String {
 }
 
 /// Memory regions that are registered for each transfer: many, or few that take long.
-pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let limits = scene.limits;
-    for row in scene.calls_of("reg_mr") {
-        let owner = scene.owner(row.process_uid);
+pub(super) fn churn(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let limits = ctx.limits;
+    for row in ctx.calls_of("reg_mr") {
+        let owner = ctx.owner(row.process_uid);
         let who = owner.map_or_else(|| nameless(row), words::process);
-        let lately = scene.growth.lately(&REGIONS, row.pid);
-        let time = lately.as_ref().and_then(Lately::time);
+        let lately = ctx.history.lately(&REGIONS, row.pid);
+        let time = lately.as_ref().and_then(RecentCalls::time);
         let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
         evidence.extend(lately.map(|lately| {
             let time = time
@@ -283,9 +283,9 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 in_brackets(time.filter(|_| is_much))
             )
         } else if let Some((lately, time)) = lately.zip(time).filter(|_| is_much) {
-            let each = lately
-                .each()
-                .map_or_else(String::new, |each| format!(" ({} a call)", mean(each)));
+            let each = lately.each().map_or_else(String::new, |each| {
+                format!(" ({} a call)", words::time(each * 1e9))
+            });
             format!("{who} spends {time} on registering memory{each} instead of reusing its regions")
         } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
             format!(
@@ -305,7 +305,7 @@ pub(super) fn churn(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.pid
             ),
             short: "MR churn".to_owned(),
-            ..scene.symptom(FindingId::MrChurn, Severity::Warning, about)
+            ..ctx.symptom(FindingId::MrChurn, Severity::Warning, about)
         });
     }
 }
@@ -315,35 +315,24 @@ fn in_brackets(known: Option<String>) -> String {
     known.map_or_else(String::new, |known| format!(" ({known})"))
 }
 
-/// A time of microseconds, milliseconds or seconds.
-fn mean(seconds: f64) -> String {
-    if seconds >= 1.0 {
-        format!("{} s", words::number(seconds))
-    } else if seconds >= 1e-3 {
-        format!("{} ms", words::number(seconds * 1e3))
-    } else {
-        format!("{} us", words::number(seconds * 1e6))
-    }
-}
-
 /// Connections that are made for each transfer.
-pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
-    let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > scene.limits.qp_per_s);
-    for row in scene.calls_of("create_qp") {
+pub(super) fn reconnects(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > ctx.limits.qp_per_s);
+    for row in ctx.calls_of("create_qp") {
         let Some(made) = calls(row) else { continue };
-        let ends = scene.calls_of("destroy_qp").find(|other| other.pid == row.pid);
+        let ends = ctx.calls_of("destroy_qp").find(|other| other.pid == row.pid);
         // Who only makes them starts a job, or leaks them.
         let Some(ended) = ends.and_then(calls) else {
             continue;
         };
-        let owner = scene.owner(row.process_uid);
-        let lately = scene.growth.lately(&CONNECTIONS, row.pid);
-        let time = lately.as_ref().and_then(Lately::time);
+        let owner = ctx.owner(row.process_uid);
+        let lately = ctx.history.lately(&CONNECTIONS, row.pid);
+        let time = lately.as_ref().and_then(RecentCalls::time);
         let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
         if let (Some(lately), Some(time)) = (&lately, &time) {
-            let each = lately
-                .each()
-                .map_or_else(String::new, |each| format!(", {} for each QP", mean(each)));
+            let each = lately.each().map_or_else(String::new, |each| {
+                format!(", {} for each QP", words::time(each * 1e9))
+            });
             evidence.push(format!(
                 "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{each}",
                 lately.rate()
@@ -365,7 +354,7 @@ pub(super) fn reconnects(scene: &Scene<'_>, out: &mut Vec<Symptom>) {
                 row.pid
             ),
             short: "QP churn".to_owned(),
-            ..scene.symptom(FindingId::QpChurn, Severity::Warning, about)
+            ..ctx.symptom(FindingId::QpChurn, Severity::Warning, about)
         });
     }
 }

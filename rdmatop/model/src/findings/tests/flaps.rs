@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     s.processes[0].devices.remove(3);
     s.ports[4].netdev = Some("eth4".into());
     named(&mut s.ports[4], "link_downed", 0.0);
     // The port is down for ten seconds of each minute; when rdmatop looks at it, the first of two times a
     // minute, the port is up again and the counter has risen.
-    let minute = |s: &mut Snapshot, watch: &mut Watch, down: bool, rises: u64| {
+    let minute = |s: &mut Snapshot, watch: &mut FindingTracker, down: bool, rises: u64| {
         let mut found = Vec::new();
         for second in (0..60).step_by(10) {
             s.mono_ns += 10 * S;
@@ -55,7 +55,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         .filter(|change| matches!(change, Change::Raised(finding) if finding.id == FindingId::LinkFlaps));
     assert_eq!(raised.count(), 2);
     // One outage, however long.
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     for down in [false, true, true, true, true, false] {
         s.mono_ns += 100 * S;
         s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
@@ -65,7 +65,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
 
 /// What is found of a link that is seen down for five seconds of twenty, three times.
 fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     if counted {
         named(&mut s.ports[3], "link_downed", 0.0);
@@ -138,7 +138,7 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
 
 /// What is found at the end of a link that is looked at each second; `look` gives its state and counter.
 fn flaps_of(seconds: u64, look: impl Fn(u64) -> (u8, Counter)) -> Finding {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[3], "link_downed", 0.0);
     let mut found = Vec::new();
@@ -191,7 +191,7 @@ fn no_time_down_exceeds_the_window_and_no_bound_rests_on_a_full_counter() {
 
 #[test]
 fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
     named(&mut s.ports[4], "link_downed", 1.0);
     let found: Vec<_> = (0..4)

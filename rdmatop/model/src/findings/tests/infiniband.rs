@@ -94,7 +94,7 @@ const TROUBLES: [Trouble; 14] = [
 /// What is found when a trouble has lasted for a while on eight ports of this link layer without network
 /// devices.
 fn on(link_layer: &str, trouble: fn(&mut Snapshot)) -> Vec<Finding> {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut found = Vec::new();
     for second in 0..20 {
         let mut s = rails([4e9; 8], [4e9; 8]);

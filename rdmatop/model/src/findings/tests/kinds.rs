@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::{About, Change, FindingId, Limits, Severity, Symptom, Watch};
+use super::super::{About, Change, FindingId, FindingTracker, Limits, Severity, Symptom};
 use super::S;
 use crate::testkit;
 use rdmatop_base::step::NextStep;
@@ -247,6 +247,30 @@ const PROOFS: &[(FindingId, On, &str)] = &[
 /// What differs from a real machine, besides the driver.
 const WHY_NOT: &[(FindingId, &str)] = &[(FindingId::PcieSlow, "the slot is QEMU's")];
 
+/// Kinds that need counts of work requests or completions, readings of GPUs, or lists of mappings, which a
+/// trace does not take.
+pub(super) const NOT_IN_A_TRACE: &[FindingId] = &[
+    FindingId::PeerGone,
+    FindingId::CompletionError,
+    FindingId::CqOverflow,
+    FindingId::SendQueueFull,
+    FindingId::LatencyRises,
+    FindingId::MapCount,
+    FindingId::QpLeak,
+    FindingId::PortContention,
+    FindingId::FarNic,
+];
+
+/// Whether `--trace` can show a finding, for the table of the page.
+fn in_a_trace(id: FindingId) -> &'static str {
+    match id {
+        // It needs counters of QPs. A trace has only those of ports, so it names a port, seldom a process.
+        FindingId::ReceiverNotReady => "of ports",
+        id if NOT_IN_A_TRACE.contains(&id) => "no",
+        _ => "yes",
+    }
+}
+
 /// Returns the table of the page that says how each finding is proven.
 fn proven() -> String {
     let mut page = "
@@ -369,7 +393,7 @@ names other kinds of events. It reads ports, states and calls every two seconds,
             rule,
             kind.raise_s,
             kind.clear_s,
-            kind.trace.name(),
+            in_a_trace(*id),
             source,
             kind.why,
             kind.fixed
@@ -462,7 +486,7 @@ proptest! {
         looks in prop::collection::vec((1_u64..15_000, any::<u64>(), any::<u64>(), 0_u64..5_000, any::<bool>()), 1..120),
         often in any::<bool>(),
     ) {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         let mut s = testkit::empty();
         let mut last: BTreeMap<(FindingId, u64), (bool, u64)> = BTreeMap::new();
         let mut raised_at: BTreeMap<(FindingId, u64), u64> = BTreeMap::new();
@@ -521,7 +545,7 @@ fn a_symptom_in_bursts_is_raised_by_its_share_and_never_flaps() {
     const LOOKS: u64 = 240;
     for on in [1, 2, 3, 5, 8, 13, 21] {
         for off in [1, 2, 3, 5, 8, 13, 21, 34] {
-            let mut watch = Watch::default();
+            let mut watch = FindingTracker::default();
             let mut s = testkit::empty();
             let mut raises: BTreeMap<FindingId, u64> = BTreeMap::new();
             for look in 0..LOOKS {

@@ -18,7 +18,7 @@ fn mapped(count: u64, limit: Option<u64>, seconds: u64) -> Snapshot {
 #[test]
 fn a_process_that_has_nearly_as_many_mappings_as_it_may_is_named() {
     let s = mapped(62_000, Some(65_530), 90);
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found = watch.look(&s.judged(None));
     assert_eq!(ids(&found), ["map-count"]);
     assert_eq!((found[0].severity, found[0].pid), (Severity::Warning, Some(254)));
@@ -85,7 +85,7 @@ fn a_process_without_rdma_objects_may_have_all_its_mappings() {
 
 #[test]
 fn the_finding_is_over_a_minute_after_the_limit_was_raised() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found: Vec<usize> = (0..80_u64)
         .map(|second| {
             let limit = if second < 10 { 65_530 } else { 131_060 };

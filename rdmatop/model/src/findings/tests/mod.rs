@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{About, Change, Finding, FindingId, Limits, Severity, Symptom, Watch};
+use super::{About, Change, Finding, FindingId, FindingTracker, Limits, Severity, Symptom};
 
 use crate::ib::{PortState, QpState, WcStatus};
 use crate::input::LockedMemory;
@@ -41,7 +41,7 @@ fn rate(per_s: f64) -> Option<Counter> {
 
 /// Returns the findings after the snapshot has stayed the same for this many seconds.
 fn after(seconds: u64, snapshot: &Snapshot) -> Vec<Finding> {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut found = Vec::new();
     for second in 0..=seconds {
         let mut now = snapshot.clone();
@@ -425,7 +425,7 @@ fn limits_of_one_s_own_are_used() {
             mr_per_s,
             ..Limits::default()
         };
-        let mut watch = Watch::new(limits);
+        let mut watch = FindingTracker::new(limits);
         (0..12)
             .map(|second| {
                 let mut now = s.clone();
@@ -441,7 +441,7 @@ fn limits_of_one_s_own_are_used() {
 fn memory_that_is_registered_and_never_deregistered_grows() {
     // `mib` tells what a process has registered in each minute of an hour and a half, in MiB.
     let found = |mib: fn(u64) -> u64| -> Vec<Vec<&'static str>> {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         (0..90_u64)
             .map(|minute| {
                 let mut s = pair();
@@ -483,7 +483,7 @@ fn memory_that_is_registered_and_never_deregistered_grows() {
 #[test]
 fn a_process_that_only_creates_qps_leaks_them() {
     let leaks = |moving: u64| {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         let mut s = pair();
         let mut found = Vec::new();
         for second in 0..30_u32 {
@@ -630,7 +630,7 @@ fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
         FindingId::CqOverflow,
     ];
     assert_eq!(live, kinds.into());
-    let of_table = |id: &FindingId| id.kind().trace != super::kind::Traced::No;
+    let of_table = |id: &FindingId| !kinds::NOT_IN_A_TRACE.contains(id);
     assert_eq!(trace, live.iter().copied().filter(of_table).collect());
     let found = after(12, &traced(&s));
     let waits = found
@@ -647,7 +647,7 @@ proptest! {
     fn no_finding_comes_and_goes_faster_than_its_kind_says(
         looks in prop::collection::vec((1_u64..4_000, any::<bool>(), any::<bool>(), any::<bool>()), 1..200)
     ) {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         let mut s = rails([4e9; 8], [4e9; 8]);
         let mut last: BTreeMap<(FindingId, Option<u64>), (bool, u64)> = BTreeMap::new();
         let mut step = S;
@@ -719,7 +719,7 @@ fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> V
 
 #[test]
 fn one_process_cannot_push_out_what_others_suffer_from() {
-    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let (s, mut watch) = (testkit::empty(), FindingTracker::default());
     let (hostile, device) = (About::of_process(7), About::of_device(1));
     let mut all = symptoms(FindingId::CompletionError, Severity::Critical, &hostile, 600);
     all.extend(symptoms(FindingId::PcieSlow, Severity::Warning, &device, 1));
@@ -752,7 +752,7 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
 
 #[test]
 fn a_raised_finding_makes_way_for_a_raised_one_alone() {
-    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let (s, mut watch) = (testkit::empty(), FindingTracker::default());
     let warnings: Vec<Symptom> = (1..=512)
         .flat_map(|rank| {
             symptoms(
@@ -795,7 +795,7 @@ fn a_raised_finding_makes_way_for_a_raised_one_alone() {
 
 #[test]
 fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
-    let (s, mut watch) = (testkit::empty(), Watch::default());
+    let (s, mut watch) = (testkit::empty(), FindingTracker::default());
     let ranks = |severity| -> Vec<Symptom> {
         let of = |rank| symptoms(FindingId::CompletionError, severity, &About::of_process(rank), 1);
         (1..=700).flat_map(of).collect()

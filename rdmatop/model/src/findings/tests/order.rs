@@ -19,7 +19,7 @@ fn of(id: FindingId, severity: Severity, process: Option<u64>, since_ns: u64) ->
 /// What is found, in its order, while the symptoms last from their second on.
 fn order(all: &[(FindingId, Severity, Option<u64>, u64)]) -> Vec<&'static str> {
     let last = all.iter().map(|(.., second)| *second).max().unwrap() + 30;
-    let (mut s, mut watch) = (testkit::empty(), Watch::default());
+    let (mut s, mut watch) = (testkit::empty(), FindingTracker::default());
     let begin = s.mono_ns;
     let mut found = Vec::new();
     for second in 0..=last {
@@ -83,7 +83,7 @@ fn a_setting_stands_only_where_it_was_there_at_first_or_for_an_hour() {
 #[test]
 fn a_result_is_behind_its_cause_however_old_that_is() {
     let order = |joined: fn(&mut Symptom, &mut Snapshot, u64)| {
-        let (mut s, mut watch) = (testkit::empty(), Watch::default());
+        let (mut s, mut watch) = (testkit::empty(), FindingTracker::default());
         let begin = s.mono_ns;
         let mut found = Vec::new();
         for second in (0..=8000).step_by(10) {
@@ -130,7 +130,7 @@ proptest! {
     fn the_order_changes_only_when_something_begins_or_ends(
         sets in prop::collection::vec((5_u64..600, any::<u64>()), 1..12),
     ) {
-        let (mut s, mut watch) = (testkit::empty(), Watch::default());
+        let (mut s, mut watch) = (testkit::empty(), FindingTracker::default());
         let began = s.mono_ns;
         let mut before = Vec::new();
         let (mut looks, mut same) = (0, 0);

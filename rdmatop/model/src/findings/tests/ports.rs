@@ -24,7 +24,7 @@ fn a_port_that_is_down_matters_where_it_is_used() {
     devx.processes[0].unlisted = Some(crate::snapshot::Unlisted::Library);
     devx.devices[3].contexts = Some(vec![4711].into());
     assert_eq!(ids(&after(3, &devx)), [""; 0]);
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found: Vec<_> = (0..6_u64)
         .map(|second| {
             let mut now = devx.clone();
@@ -348,7 +348,7 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
 #[test]
 fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
     let ids_of = |last_qp: u64, down: u64| {
-        let mut watch = Watch::default();
+        let mut watch = FindingTracker::default();
         let mut found = Vec::new();
         for second in 0..=20 {
             let mut now = of_the_kernel();

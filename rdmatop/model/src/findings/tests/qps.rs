@@ -143,7 +143,7 @@ fn where_modify_qp_fails_no_peer_is_blamed() {
     let mut row = rows::verb(254, "ib_send_bw", "modify_qp", 3.0, &errnos, false);
     (row.process_uid, row.errors) = (Some(1), rate(4.0));
     s.verbs.push(row);
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut at = |errors: f64, failed: u64| {
         s.mono_ns += 2 * S;
         s.verbs[0].errors = rate(errors);

@@ -174,7 +174,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
             .ends_with("): rank (PID 4711, slurm 7341.0) has QPs on them, and fills the others")
     );
     // The finding ends when they carry their part.
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found: Vec<_> = (0..60_u64)
         .map(|second| {
             let mut now = if second < 25 {
@@ -322,7 +322,7 @@ fn four_on_one(of_each: [f64; 4]) -> Snapshot {
 }
 
 /// Returns what is found second by second.
-fn by_second(watch: &mut Watch, seconds: u64, make: impl Fn(u64) -> Snapshot) -> Vec<Vec<Finding>> {
+fn by_second(watch: &mut FindingTracker, seconds: u64, make: impl Fn(u64) -> Snapshot) -> Vec<Vec<Finding>> {
     let looks = (0..seconds).map(|second| {
         let mut now = make(second);
         now.mono_ns += second * S;
@@ -333,7 +333,7 @@ fn by_second(watch: &mut Watch, seconds: u64, make: impl Fn(u64) -> Snapshot) ->
 
 #[test]
 fn equal_processes_on_one_port_are_one_finding_whichever_is_the_busiest() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found = by_second(&mut watch, 40, |second| {
         let mut each = [8e9; 4];
         each[usize::try_from(second % 4).unwrap()] = 9e9;
@@ -353,7 +353,7 @@ fn equal_processes_on_one_port_are_one_finding_whichever_is_the_busiest() {
 
 #[test]
 fn a_job_that_sends_every_other_two_seconds_is_found_and_stays_found() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found = by_second(&mut watch, 150, |second| {
         four_on_one(if second % 4 < 2 { [8e9; 4] } else { [0.0; 4] })
     });
@@ -361,7 +361,7 @@ fn a_job_that_sends_every_other_two_seconds_is_found_and_stays_found() {
     assert!((16..24).contains(&first), "{first}");
     assert!(found[first..].iter().all(|now| ids(now) == ["hot-port"]));
     // One second in four is too little for a bottleneck.
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found = by_second(&mut watch, 150, |second| {
         four_on_one(if second % 4 < 1 { [8e9; 4] } else { [0.0; 4] })
     });

@@ -158,7 +158,7 @@ fn failing_at(failed: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> 
 
 /// The same, and the process ends at a second.
 fn ending_at(failed: u64, ended: u64, beside: bool, rises: &[(&str, u64)]) -> Vec<Finding> {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut found = Vec::new();
     for second in 0..30 {
         let mut s = rails([4e9; 8], [4e9; 8]);

@@ -64,7 +64,7 @@ fn a_registration_without_memory_names_the_limit_that_can_cause_it() {
         let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
         server.locked = Some(Arc::new(locked));
         known.processes = processes;
-        let found = Watch::default().look(&known.judged(None));
+        let found = FindingTracker::default().look(&known.judged(None));
         let verdict = &found[0].verdict;
         assert!(
             verdict.starts_with("reg_mr of server (PID 251) fails with ENOMEM: its locked"),
@@ -86,7 +86,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
     (row.process_uid, row.errors) = (Some(2), rate(31.0));
     s.verbs.push(row);
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found = watch.look(&s.clone().judged(None));
     assert_eq!(
         found[0].verdict,
@@ -131,7 +131,7 @@ fn failures_are_not_new_because_the_name_of_their_verb_is_known_now() {
     let mut row = rows::verb(251, "server", "0x1001.0x1000", 3.0, &[(5, 31)], false);
     (row.process_uid, row.errors) = (Some(2), rate(1.0));
     s.verbs.push(row);
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     watch.look(&s.clone().judged(None));
     s.mono_ns += S;
     s.verbs[0].verb = "devx_obj_create".into();
@@ -160,7 +160,7 @@ fn registrations_for_each_transfer_are_churn() {
 
 #[test]
 fn registrations_that_jitter_around_the_limit_are_churn() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let found: Vec<_> = (0..60)
         .map(|second: u64| {
             let mut s = pair();
@@ -180,7 +180,7 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
 /// Returns the findings, second by second, about a process with this many calls of reg_mr and dereg_mr per
 /// second, this much time in both, and these bytes.
 fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = pair();
     s.verbs = ["reg_mr", "dereg_mr"]
         .map(|verb| rows::verb(254, "ib_send_bw", verb, 0.0, &[], false))
@@ -253,7 +253,7 @@ fn connections_that_come_and_go_are_churn_and_a_start_is_none() {
 /// What is found, and the last line of its evidence, when a process makes so many calls a second, each of
 /// which takes so many microseconds where that is measured.
 fn calling(calls: &[(&str, u64, Option<u64>)], partial: bool) -> (String, String) {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut s = pair();
     let mut found = Vec::new();
     for second in 1..=30_u64 {
@@ -286,13 +286,20 @@ fn churn_says_how_much_time_goes_into_its_calls_where_that_is_measured() {
     let who = "ib_send_bw (PID 254) registers memory 180 times a second";
     let instead = "instead of reusing its regions";
     let (verdict, evidence) = registers(Some(42), false);
-    assert_eq!(verdict, format!("{who} {instead}"), "a small share is no argument");
+    assert_eq!(
+        verdict,
+        format!("{who} {instead}"),
+        "a small share is no argument"
+    );
     assert_eq!(
         evidence,
         "lately 180 calls a second, 1.51 % of a thread's time in reg_mr and dereg_mr"
     );
     let (_, evidence) = registers(Some(42), true);
-    assert!(evidence.contains(", at least 1.51 % of"), "some calls are missing: {evidence}");
+    assert!(
+        evidence.contains(", at least 1.51 % of"),
+        "some calls are missing: {evidence}"
+    );
     let (verdict, _) = registers(Some(1600), false);
     assert_eq!(verdict, format!("{who} (30 % of a thread's time) {instead}"));
     let (verdict, evidence) = registers(None, false);

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
-use rdmatop_model::findings::{Finding, Quiet, Severity};
+use rdmatop_model::findings::{Finding, NoFindings, Severity};
 use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
@@ -51,14 +51,14 @@ pub(super) static SPEC: Spec = Spec {
         } else {
             " Without eBPF only ports, states of QPs and removals are judged."
         };
-        let quiet = match Quiet::of(c.snapshot) {
-            Quiet::Whole => still_looking(c.snapshot)
+        let quiet = match NoFindings::of(c.snapshot) {
+            NoFindings::Whole => still_looking(c.snapshot)
                 .unwrap_or_else(|| "Nothing is wrong as far as it can be seen.".to_owned()),
-            Quiet::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
-            Quiet::Looking(seconds) => {
+            NoFindings::Starting => "Nothing is found yet: eBPF programs are being attached.".to_owned(),
+            NoFindings::Looking(seconds) => {
                 format!(
                     "Nothing is found yet: rdmatop has looked for {seconds} s, and most rules need up to {} s.",
-                    Quiet::ENOUGH_S
+                    NoFindings::ENOUGH_S
                 )
             }
         };
