@@ -27,7 +27,7 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let refused = ctx.snapshot.verbs.iter().find(|row| {
-                makes(&row.verb, what) && ctx.growth.ran_short(row) && may_be_on(ctx, row, device)
+                makes(&row.verb, what) && ctx.history.ran_short(row) && may_be_on(ctx, row, device)
             });
             let mut verdict = format!(
                 "{} has {count} of the {limit} {what} that it may have",

@@ -66,7 +66,7 @@ fn below_nine_tenths_or_without_a_known_limit_nothing_is_said() {
 
 #[test]
 fn a_create_that_fails_makes_it_critical_for_a_minute() {
-    let mut watch = Watch::default();
+    let mut watch = FindingTracker::default();
     let mut severities = Vec::new();
     for second in 0..70 {
         let mut s = refused(3, 12);
