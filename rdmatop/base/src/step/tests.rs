@@ -45,7 +45,7 @@ fn words(command: &str) -> Result<Vec<String>, String> {
     const PROGRAMS: &[&str] = &[
         "awk", "capsh", "cat", "cut", "dcb", "docker", "echo", "ethtool", "free", "grep", "ibstat", "ip",
         "kill", "lspci", "mlxlink", "nerdctl", "ping", "podman", "printf", "prlimit", "ps", "rdma",
-        "rdmatop", "ss", "sudo", "sysctl", "tail", "tc", "top", "ulimit",
+        "rdmatop", "sort", "ss", "sudo", "sysctl", "tail", "tc", "top", "ulimit", "uniq",
     ];
     let mut script =
         "exec 3>&1; words() { for word in \"$@\"; do command printf '%s\\0' \"$word\" >&3; done; }\n"
