@@ -8,7 +8,7 @@ use rdmatop_loader::Switches;
 use rdmatop_model::cause::Concerns;
 use rdmatop_sources::{
     platform::{Platform, missing},
-    proc::Stat,
+    proc::{Stat, Status},
     root::Root,
 };
 
@@ -127,7 +127,7 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
         }
         let dir = root.proc(&name);
         let comm = process::comm(&dir);
-        if SERVICES.contains(&comm.as_str()) {
+        if SERVICES.contains(&comm.as_str()) && is_of_the_machine(root, &dir) {
             add(&dir, comm, false);
         }
     }
@@ -140,6 +140,13 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
         add(&dir, process::comm(&dir), true);
     }
     found
+}
+
+/// Whether a process is root's, and of this PID namespace: any user can give a process any name, and a
+/// service in a container is none that the machine's systemd starts.
+fn is_of_the_machine(root: &Root, dir: &Path) -> bool {
+    let is_roots = |status: &Status| (status.uid, status.euid) == (Some(0), Some(0));
+    Status::read(root, dir).is_some_and(|status| is_roots(&status) && status.ns_pids.len() <= 1)
 }
 
 /// CPUs of each NUMA node.
@@ -222,13 +229,26 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_the_limit_of_its_runtime_and_not_of_the_kubelet() {
+    fn a_container_has_the_limit_of_its_runtime_and_not_of_a_namesake() {
         let fake = Fake::new();
-        for (pid, comm) in [(7, "kubelet"), (8, "containerd"), (9, "bash")] {
-            fake.proc(format!("{pid}/comm"), format!("{comm}\n")).proc(
-                format!("{pid}/limits"),
-                "Max locked memory         8388608              8388608              bytes\n",
-            );
+        for (pid, comm, uids, ns_pids) in [
+            (7, "kubelet", "0 0 0 0", "7"),
+            (8, "containerd", "0 0 0 0", "8"),
+            (9, "bash", "0 0 0 0", "9"),
+            // A user's process, a setuid program of his, and root's in a container.
+            (10, "slurmd", "1000 1000 1000 1000", "10"),
+            (11, "crio", "1000 0 0 0", "11"),
+            (12, "dockerd", "0 0 0 0", "12 1"),
+        ] {
+            fake.proc(format!("{pid}/comm"), format!("{comm}\n"))
+                .proc(
+                    format!("{pid}/status"),
+                    format!("Uid: {uids}\nNSpid: {ns_pids}\n"),
+                )
+                .proc(
+                    format!("{pid}/limits"),
+                    "Max locked memory         8388608              8388608              bytes\n",
+                );
         }
         let found = services(&fake.root(), true);
         let found: Vec<_> = found.iter().map(|service| &*service.comm).collect();
