@@ -43,5 +43,5 @@ pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use rdmatop_base::workload::{SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
-pub use status::Status;
+pub use status::{Status, real_user};
 pub use users::Users;

@@ -163,12 +163,6 @@ fn shared(root: &Root, pid: u32) -> Fact<Sharers> {
     }
 }
 
-/// Its real user, whose jobs `gather` keeps from delaying those of others: a setuid program, which is
-/// anybody's to start, has the effective user root. `None`: it has ended.
-pub(super) fn user(root: &Root, pid: u32) -> Option<u32> {
-    Status::read(root, &root.proc(pid.to_string()))?.uid
-}
-
 /// Its name; empty when it is gone.
 pub(super) fn comm(dir: &Path) -> String {
     read::line(&dir.join("comm")).known().cloned().unwrap_or_default()
