@@ -9,6 +9,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::sync::Arc;
+
+use rdmatop_base::turns::in_turn;
 
 use super::rules::{self, Growth, Scene};
 use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
@@ -52,7 +55,9 @@ impl LeftOut {
         };
         let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
         let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
-        let why = format!("rdmatop keeps the worst: {MAX} findings, and of one process {OF_ONE}");
+        let why = format!(
+            "rdmatop keeps {MAX} findings: the worst, of each user in turn, and of one process {OF_ONE}"
+        );
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
         (self != Self::default()).then(|| why.takes(what, Concerns::Host))
     }
@@ -76,6 +81,25 @@ struct Track {
     seen_ns: u64,
     raised: bool,
     finding: Finding,
+    holder: Holder,
+}
+
+/// Who takes a place with what is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    /// A port or a device, of which there are few: each finding of one is its own.
+    Machine(FindingId, About),
+    /// The processes of a user; `None`: nobody knows whose they are.
+    User(Option<Arc<str>>),
+}
+
+impl Holder {
+    fn of(symptom: &Symptom, scene: &Scene<'_>) -> Self {
+        match symptom.about.process {
+            None => Self::Machine(symptom.id, symptom.about.clone()),
+            Some(uid) => Self::User(scene.process(uid).and_then(|row| row.user.clone())),
+        }
+    }
 }
 
 /// Follows symptoms from snapshot to snapshot.
@@ -120,9 +144,14 @@ impl Watch {
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
             let key = (symptom.id, symptom.about.clone());
-            let rank = rank_of(symptom.severity, &symptom.about);
             let tracks = &mut self.tracks;
-            if tracks.contains_key(&key) || make_place(tracks, false, &symptom.about, rank, changes) {
+            let wanted = Wanted {
+                raised: false,
+                about: &symptom.about,
+                rank: rank_of(symptom.severity, &symptom.about),
+                holder: &Holder::of(&symptom, &scene),
+            };
+            if tracks.contains_key(&key) || make_place(tracks, &wanted, changes) {
                 see(&mut self.tracks, self.last_ns, symptom, &scene);
             }
             keys.insert(key);
@@ -157,16 +186,16 @@ impl Watch {
         // Nobody may take the changes for a long time; the newest ones say most.
         let surplus = self.changes.len().saturating_sub(4 * MAX);
         self.changes.drain(..surplus);
-        let raised = self.tracks.values().filter(|track| track.raised);
-        let mut findings: Vec<Finding> = raised.map(|track| track.finding.clone()).collect();
-        let shown = findings.len().min(MAX);
+        let mut raised: Vec<&Track> = self.tracks.values().filter(|track| track.raised).collect();
+        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
+        raised.sort_by_key(|track| Reverse(rank_of(track.finding.severity, &track.finding.about)));
+        let all = raised.len();
+        let shown = in_turn(raised, MAX, |track| &track.holder);
+        let mut findings: Vec<Finding> = shown.iter().map(|track| track.finding.clone()).collect();
         self.left_out = LeftOut {
-            findings: findings.len() - shown,
+            findings: all - findings.len(),
             symptoms: not_followed + waits,
         };
-        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
-        findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
-        findings.truncate(shown);
         let stands = |found: &Finding| stands(found, began, now);
         put_in_order(&mut findings, stands, |cause, found| {
             is_result(cause, found, &scene)
@@ -260,12 +289,21 @@ fn raise(tracks: &mut Tracks, now: u64, changes: &mut Vec<Change>) -> usize {
     };
     let due = tracks.iter().filter(|((id, _), track)| is_due(*id, track));
     let mut due: Vec<_> = due
-        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key.clone()))
+        .map(|(key, track)| {
+            let rank = rank_of(track.finding.severity, &key.1);
+            (rank, key.clone(), track.holder.clone())
+        })
         .collect();
-    due.sort_by_key(|(rank, _)| Reverse(*rank));
+    due.sort_by_key(|(rank, ..)| Reverse(*rank));
     let mut waits = 0;
-    for (rank, key) in due {
-        let has_place = make_place(tracks, true, &key.1, rank, changes);
+    for (rank, key, holder) in due {
+        let wanted = Wanted {
+            raised: true,
+            about: &key.1,
+            rank,
+            holder: &holder,
+        };
+        let has_place = make_place(tracks, &wanted, changes);
         match tracks.get_mut(&key).filter(|_| has_place) {
             Some(track) => {
                 track.raised = true;
@@ -322,27 +360,43 @@ fn put_in_order(
     findings.extend(all.into_iter().map(|(_, found)| found));
 }
 
+/// What a place is wanted for.
+struct Wanted<'a> {
+    raised: bool,
+    about: &'a About,
+    rank: (Severity, bool),
+    holder: &'a Holder,
+}
+
 /// Whether there is a place for one more symptom among those that are raised, or among those that are not:
 /// what is raised never makes way for what may never be. Where there is none, the least of them makes way for
-/// a worse one, and at last one of a process for one of a port or a device.
-fn make_place(
-    tracks: &mut Tracks,
-    raised: bool,
-    about: &About,
-    rank: (Severity, bool),
-    changes: &mut Vec<Change>,
-) -> bool {
-    let is_same = |other: &About| about.process.is_some() && other.process == about.process;
-    let alike = || tracks.iter().filter(|(_, track)| track.raised == raised);
+/// a worse one, and at last one of a process for one of a port or a device. A user who has more places than
+/// the one who wants a place has to make way first, also with what is worse, so that the processes of one
+/// user take no place that others need; and no user makes way for one who has more.
+fn make_place(tracks: &mut Tracks, wanted: &Wanted<'_>, changes: &mut Vec<Change>) -> bool {
+    let is_same = |other: &About| wanted.about.process.is_some() && other.process == wanted.about.process;
+    let alike = || tracks.iter().filter(|(_, track)| track.raised == wanted.raised);
     let crowded = alike().filter(|((_, other), _)| is_same(other)).count() >= OF_ONE;
     if !crowded && alike().count() < FOLLOWED {
         return true;
     }
+    let mut places: BTreeMap<&Holder, usize> = BTreeMap::new();
+    for (_, track) in alike() {
+        *places.entry(&track.holder).or_default() += 1;
+    }
+    let own = places.get(wanted.holder).copied().unwrap_or(0);
+    // For each symptom: by how many places its user would still be ahead, its rank, and its key.
     let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
-    let least = among
-        .map(|(key, track)| (rank_of(track.finding.severity, &key.1), key))
-        .min_by_key(|(rank, _)| *rank);
-    let Some((_, key)) = least.filter(|(other, _)| *other < rank) else {
+    let among = among.map(|(key, track)| {
+        let ahead = places[&track.holder].saturating_sub(own + 1);
+        (ahead, rank_of(track.finding.severity, &key.1), track, key)
+    });
+    let gives = among.filter(|(ahead, rank, track, _)| {
+        let may = track.holder == *wanted.holder || places[&track.holder] > own;
+        *ahead > 0 || (may && *rank < wanted.rank)
+    });
+    let least = gives.min_by_key(|(ahead, rank, ..)| (Reverse(*ahead), *rank));
+    let Some((_, _, _, key)) = least else {
         return false;
     };
     let key = key.clone();
@@ -357,9 +411,12 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
     let now = scene.snapshot.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
+    let holder = Holder::of(&symptom, scene);
     match tracks.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
             let track = entry.get_mut();
+            // Whose a process is may become known later.
+            track.holder = holder;
             let worse = symptom.severity > track.finding.severity;
             // Two symptoms with one key in one snapshot: the worse one gives the words, both the victims.
             let again = track.seen_ns == now;
@@ -391,6 +448,7 @@ fn see(tracks: &mut Tracks, last_ns: Option<u64>, symptom: Symptom, scene: &Scen
                 seen_ns: now,
                 raised: false,
                 finding: finding(symptom, scene),
+                holder,
             });
         }
     }
