@@ -12,9 +12,9 @@
 //!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
-//! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
-//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs
-//!   and capabilities of the process are not considered.
+//! * Content is read, and names are listed, only if the user of the process could do so: the owner's, the
+//!   group's or the others' bits of the file or directory allow that user to read, and those of each directory
+//!   on the way allow a search. ACLs and capabilities of the process are not considered.
 //!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
@@ -261,6 +261,9 @@ impl Tree {
     pub fn names(&self, path: &str) -> Result<Vec<OsString>, Refusal> {
         let dir = self.walk(path, Enter::Kernels)?;
         dir.must_be(&[FileType::Directory])?;
+        if !self.user.may(User::READ, &dir) {
+            return Err(Refusal::NotTheirs);
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut names = Vec::new();
         for entry in Dir::new(openat(&dir.fd, ".", flags, Mode::empty())?)? {
@@ -295,10 +298,7 @@ impl Tree {
                 continue;
             }
             let here = below.last().unwrap_or(&self.top);
-            if enter == Enter::None
-                && here.kind() == FileType::Directory
-                && !self.user.may(User::SEARCH, here)
-            {
+            if here.kind() == FileType::Directory && !self.user.may(User::SEARCH, here) {
                 return Err(Refusal::NotTheirs);
             }
             let found = self.step(here, &name, enter)?;
