@@ -13,8 +13,8 @@
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
 //! * Content is read, and names are listed, only if the user of the process could do so: the owner's, the
-//!   group's or the others' bits of the file or directory allow that user to read, and those of each directory
-//!   on the way allow a search. ACLs and capabilities of the process are not considered.
+//!   group's or the others' bits of the file or directory allow that user to read, and those of each
+//!   directory on the way allow a search. ACLs and capabilities of the process are not considered.
 //!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
@@ -24,7 +24,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
     path::{Path, PathBuf},
@@ -32,8 +32,8 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open, openat,
-        openat2, readlinkat, statx,
+        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open,
+        openat, openat2, readlinkat, statx,
     },
     io::Errno,
 };
@@ -373,6 +373,14 @@ pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;
     found.reopen()
+}
+
+/// The path of an open file, as the links of processes that have it open read in `/proc/PID/fd`. No file
+/// system is asked.
+pub fn path_of(file: &impl AsFd) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let path = readlinkat(CWD, link, Vec::new()).ok()?;
+    Some(OsString::from_vec(path.into_bytes()).into())
 }
 
 /// Major and minor number of the character device that a link below `/proc/PID/fd` leads to; `None` for any
