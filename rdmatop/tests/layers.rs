@@ -46,6 +46,7 @@ const OPENERS: &[&str] = &[
     "std::fs::File::open",
     "std::fs::File::options",
     "std::fs::OpenOptions",
+    "std::fs::canonicalize",
     "std::fs::copy",
     "std::fs::read",
     "std::fs::read_dir",
