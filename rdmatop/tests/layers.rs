@@ -30,7 +30,7 @@ const OF_THE_MODEL: &[(&str, &str)] = &[
 ];
 const NO_ENGINE: &str = "cause event fields filter findings ib input judgement snapshot value watched";
 /// What opens a file. Clippy holds rdmatop-sources to that; others too work with paths of other users.
-const OPENERS: &str = "File::create File::create_new File::open File::options OpenOptions fs::* fs::as fs::self::as fs::copy fs::open \
+const OPENERS: &str = "File::create File::create_new File::open File::options OpenOptions fs::* fs::as fs::self::as fs::canonicalize fs::copy fs::open \
     fs::openat fs::openat2 fs::read fs::read_dir fs::read_link fs::read_to_string libc::fopen libc::open libc::open64 libc::openat read_dir";
 /// Names below /proc/PID that lead to files of that process's user.
 const LEAD_OUT: &str = "/cwd /exe /map_files /root";

@@ -14,6 +14,7 @@ pub mod pcie;
 pub mod roce;
 pub mod step;
 pub mod text;
+pub mod turns;
 pub mod variables;
 pub mod wire_bytes;
 pub mod workload;

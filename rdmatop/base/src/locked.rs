@@ -48,21 +48,41 @@ impl LimitedBy {
         if workload.machine.is_some() {
             return Self::Machine;
         }
-        if cgroup.split('/').any(|part| part.starts_with("user@")) {
-            return Self::UserManager;
+        match below_slices(cgroup).1 {
+            name if name.starts_with("user@") => Self::UserManager,
+            name if name.starts_with("session-") && name.strip_suffix(".scope").is_some() => Self::Login,
+            _ => unit(cgroup).map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned())),
         }
-        let is_session = |part: &str| part.starts_with("session-") && part.strip_suffix(".scope").is_some();
-        if cgroup.split('/').any(is_session) {
-            return Self::Login;
-        }
-        unit(cgroup).map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned()))
     }
 }
 
-/// The unit of systemd that a process in this cgroup belongs to.
+/// The unit of systemd that a process in this cgroup belongs to, if it is a service.
 pub fn unit(cgroup: &str) -> Option<&str> {
-    let mut parts = cgroup.split('/');
-    parts.rfind(|part| part.strip_suffix(".service").is_some_and(|name| !name.is_empty()))
+    let (_, name) = below_slices(cgroup);
+    name.strip_suffix(".service")
+        .is_some_and(|name| !name.is_empty())
+        .then_some(name)
+}
+
+/// The part of a path up to the first directory that is no slice, and the name of that. It is the unit to
+/// which systemd counts a process: whatever is below has its name from the unit itself, from a container in
+/// it, or from a user to whom it was handed over.
+fn below_slices(cgroup: &str) -> (&str, &str) {
+    let mut end = 0;
+    for name in cgroup.split('/') {
+        end += name.len();
+        let is_above = name.is_empty() || name == ".." || name.strip_suffix(".slice").is_some();
+        if !is_above {
+            return (&cgroup[..end], name);
+        }
+        end += 1;
+    }
+    (cgroup, "")
+}
+
+/// What [`raise`] may believe of a path: if a user may have named the job in it (`claimed`), its unit alone.
+pub fn believed(cgroup: &str, claimed: bool) -> &str {
+    if claimed { below_slices(cgroup).0 } else { cgroup }
 }
 
 /// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
@@ -118,6 +138,25 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
+    fn of_a_job_that_a_user_may_have_named_only_the_unit_is_believed() {
+        let path = "/system.slice/x.service/slurmstepd.scope/job_7/step_0";
+        assert!(raise(Some(believed(path, false))).contains("slurm.conf"));
+        assert!(raise(Some(believed(path, true))).contains("systemctl edit x.service"));
+        for (path, unit) in [
+            (
+                "/user.slice/user@1.service/slurmstepd.scope/job_7",
+                "/user.slice/user@1.service",
+            ),
+            ("/lxc.payload.c1/docker/x", "/lxc.payload.c1"),
+            ("/../a.slice", "/../a.slice"),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(believed(path, true), unit);
+        }
+    }
+
+    #[test]
     fn the_advice_is_that_for_what_the_process_runs_in() {
         let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8f4c7a52_1b2c_4d3e_9f10_0a1b2c3d4e5f.slice";
         for (cgroup, says) in [
@@ -171,6 +210,27 @@ mod tests {
             (
                 "/system.slice/a;reboot.service".to_owned(),
                 "systemctl edit 'a;reboot.service'",
+            ),
+            // Below its unit, a container or a user gives the names.
+            (
+                "/system.slice/x.service/system.slice/sshd.service".to_owned(),
+                "systemctl edit x.service;",
+            ),
+            (
+                "/system.slice/x.service/user@0.service/y.service".to_owned(),
+                "systemctl edit x.service;",
+            ),
+            (
+                "/lxc.payload.c1/system.slice/sshd.service".to_owned(),
+                "ulimit -l unlimited",
+            ),
+            (
+                "/machine.slice/machine-c1.scope/payload/system.slice/slurmd.service".to_owned(),
+                "ulimit -l unlimited",
+            ),
+            (
+                "/../../system.slice/kvstore.service".to_owned(),
+                "systemctl edit kvstore.service",
             ),
         ] {
             let said = raise(Some(&cgroup));

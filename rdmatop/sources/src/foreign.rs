@@ -12,9 +12,9 @@
 //!   container: for these alone, mounts of the types in `KERNELS` are entered. A process whose root directory
 //!   is rdmatop's own has the machine's mounts, which only root can change: they are entered.
 //! * Content is read from regular files alone, up to a limit, without waiting (`O_NONBLOCK`).
-//! * Content is read only if the user of the process could read it: the owner's, the group's or the others'
-//!   bits of the file allow that user to read, and those of each directory on the way allow a search. ACLs
-//!   and capabilities of the process are not considered.
+//! * Content is read, and names are listed, only if the user of the process could do so: the owner's, the
+//!   group's or the others' bits of the file or directory allow that user to read, and those of each
+//!   directory on the way allow a search. ACLs and capabilities of the process are not considered.
 //!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
@@ -25,7 +25,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::{AsFd, AsRawFd as _, OwnedFd},
         unix::ffi::{OsStrExt as _, OsStringExt as _},
     },
     path::{Path, PathBuf},
@@ -33,8 +33,8 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open, openat,
-        openat2, readlinkat, statx,
+        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open,
+        openat, openat2, readlinkat, statx,
     },
     io::Errno,
 };
@@ -262,6 +262,9 @@ impl Tree {
     pub fn names(&self, path: &str) -> Result<Vec<OsString>, Refusal> {
         let dir = self.walk(path, Enter::Kernels)?;
         dir.must_be(&[FileType::Directory])?;
+        if !self.user.may(User::READ, &dir) {
+            return Err(Refusal::NotTheirs);
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut names = Vec::new();
         for entry in Dir::new(openat(&dir.fd, ".", flags, Mode::empty())?)? {
@@ -296,10 +299,7 @@ impl Tree {
                 continue;
             }
             let here = below.last().unwrap_or(&self.top);
-            if enter == Enter::None
-                && here.kind() == FileType::Directory
-                && !self.user.may(User::SEARCH, here)
-            {
+            if here.kind() == FileType::Directory && !self.user.may(User::SEARCH, here) {
                 return Err(Refusal::NotTheirs);
             }
             let found = self.step(here, &name, enter)?;
@@ -374,6 +374,14 @@ pub fn log(path: &Path) -> Result<File, Refusal> {
     let found = Found::at(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;
     found.reopen()
+}
+
+/// The path of an open file, as the links of processes that have it open read in `/proc/PID/fd`. No file
+/// system is asked.
+pub fn path_of(file: &impl AsFd) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let path = readlinkat(CWD, link, Vec::new()).ok()?;
+    Some(OsString::from_vec(path.into_bytes()).into())
 }
 
 /// Major and minor number of the character device that a link below `/proc/PID/fd` leads to; `None` for any

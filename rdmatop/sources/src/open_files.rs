@@ -81,7 +81,7 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
 /// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's
 /// can be so; only for those the longer file is read. A process that has ended has no more files, so that its
 /// user does not matter.
-fn real_user(root: &Root, pid: u32) -> u32 {
+pub(super) fn real_user(root: &Root, pid: u32) -> u32 {
     let dir = root.proc(pid.to_string());
     let owner = fs::metadata(&dir).map_or(0, |dir| dir.uid());
     if owner != 0 {

@@ -32,6 +32,12 @@ pub struct Root {
     excluded: Excluded,
 }
 
+/// The path without links of what the kernel has in /sys: of a device the place that tells where it is
+/// plugged. Paths that another user controls are none for this.
+pub fn place(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok()
+}
+
 impl Default for Root {
     fn default() -> Self {
         Self::new("/proc", "/sys", "/etc")

@@ -64,11 +64,20 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
         })
     };
     let seconds = args.seconds.as_secs_f64();
-    let (mut found, keys) = if seconds > 0.0 {
+    let ranks::Search {
+        mut found,
+        keys,
+        left,
+    } = if seconds > 0.0 {
         ranks::find(&report, &inputs, &root)
     } else {
-        Default::default()
+        ranks::Search::default()
     };
+    let left = (left > 0)
+        .then(|| format!("{left} processes of the log were not looked for: the search took too long"));
+    if let Some(left) = &left {
+        say(&format!("rdmatop: {left}"));
+    }
     let living = found
         .iter()
         .filter(|one| matches!(one.identity, Identity::Process(..)))
@@ -93,7 +102,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
             Ok((snapshot, no_rdma, ending)) => {
                 let seconds = snapshot.interval_ns.map_or(seconds, |ns| ns as f64 / 1e9);
                 let mut now = Now::of(&report, &found, &snapshot, seconds);
-                now.missing.extend(no_rdma);
+                now.missing.extend(no_rdma.into_iter().chain(left));
                 (now, ending)
             }
             // What the log says is printed without a look at the processes, too.
@@ -130,8 +139,7 @@ fn read_all(report: &mut Report, files: &[PathBuf]) -> Result<Vec<Input>, Stop> 
         let mut reader = BufReader::new(Patient::new(file, || waits(path)));
         without_rights(|| read(report, &mut reader, path))?;
         // Asked after the last line was read, so that the time of the last write is not too early.
-        let facts = reader.get_ref().source().metadata();
-        inputs.push(Input::of(path, facts.ok().as_ref()));
+        inputs.push(Input::of(reader.get_ref().source()));
     }
     Ok(inputs)
 }

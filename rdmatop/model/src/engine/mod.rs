@@ -359,7 +359,7 @@ impl Engine {
         processes.extend(self.snapshots.shares.take_wanted());
         processes.sort_unstable();
         processes.dedup();
-        let mut locked = self.verbs.take_short_of_memory();
+        let mut locked = self.verbs.take_short_of_memory(&self.machine.processes);
         if self.programs.has_foreign_pids() {
             processes.clear();
             locked.clear();

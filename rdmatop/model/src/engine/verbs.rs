@@ -6,6 +6,7 @@ use std::{
 };
 
 use foldhash::fast::FixedState;
+use rdmatop_base::turns::in_turn;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
     event::VerbRecord,
@@ -492,10 +493,15 @@ impl Verbs {
         self.last_ns.is_some()
     }
 
-    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most.
-    pub(super) fn take_short_of_memory(&mut self) -> Vec<u32> {
-        let mut wanted: Vec<u32> = std::mem::take(&mut self.short_of_memory).into_iter().collect();
-        wanted.truncate(ASKED);
+    /// Processes of which it is wanted how much memory they may lock, [`ASKED`] at most. The users take
+    /// turns, and the rest are in later answers.
+    pub(super) fn take_short_of_memory(&mut self, processes: &Processes) -> Vec<u32> {
+        let user = |pid: &u32| {
+            let row = processes.holder(*pid).and_then(|uid| processes.get(uid));
+            row.and_then(|row| row.facts.user.clone())
+        };
+        let wanted = in_turn(self.short_of_memory.iter().copied(), ASKED, user);
+        self.short_of_memory.retain(|pid| !wanted.contains(pid));
         wanted
     }
 }

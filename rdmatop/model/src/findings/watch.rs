@@ -9,6 +9,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::sync::Arc;
+
+use rdmatop_base::turns::in_turn;
 
 use super::rules::{self, RuleContext, RuleHistory};
 use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
@@ -52,7 +55,9 @@ impl LeftOut {
         };
         let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
         let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
-        let why = format!("rdmatop keeps the worst: {MAX} findings, and of one process {OF_ONE}");
+        let why = format!(
+            "rdmatop keeps {MAX} findings: the worst, of each user in turn, and of one process {OF_ONE}"
+        );
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
         (self != Self::default()).then(|| why.takes(what, Concerns::Host))
     }
@@ -76,6 +81,25 @@ struct FindingState {
     seen_ns: u64,
     raised: bool,
     finding: Finding,
+    holder: Holder,
+}
+
+/// Who takes a place with what is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    /// A port or a device, of which there are few: each finding of one is its own.
+    Machine(FindingId, About),
+    /// The processes of a user; `None`: nobody knows whose they are.
+    User(Option<Arc<str>>),
+}
+
+impl Holder {
+    fn of(symptom: &Symptom, ctx: &RuleContext<'_>) -> Self {
+        match symptom.about.process {
+            None => Self::Machine(symptom.id, symptom.about.clone()),
+            Some(uid) => Self::User(ctx.process(uid).and_then(|row| row.user.clone())),
+        }
+    }
 }
 
 /// Follows symptoms from snapshot to snapshot.
@@ -120,9 +144,14 @@ impl FindingTracker {
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
             let key = (symptom.id, symptom.about.clone());
-            let rank = rank_of(symptom.severity, &symptom.about);
             let states = &mut self.states;
-            if states.contains_key(&key) || make_place(states, false, &symptom.about, rank, changes) {
+            let wanted = Wanted {
+                raised: false,
+                about: &symptom.about,
+                rank: rank_of(symptom.severity, &symptom.about),
+                holder: &Holder::of(&symptom, &ctx),
+            };
+            if states.contains_key(&key) || make_place(states, &wanted, changes) {
                 see(&mut self.states, self.last_ns, symptom, &ctx);
             }
             keys.insert(key);
@@ -157,16 +186,16 @@ impl FindingTracker {
         // Nobody may take the changes for a long time; the newest ones say most.
         let surplus = self.changes.len().saturating_sub(4 * MAX);
         self.changes.drain(..surplus);
-        let raised = self.states.values().filter(|state| state.raised);
-        let mut findings: Vec<Finding> = raised.map(|state| state.finding.clone()).collect();
-        let shown = findings.len().min(MAX);
+        let mut raised: Vec<&FindingState> = self.states.values().filter(|state| state.raised).collect();
+        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
+        raised.sort_by_key(|state| Reverse(rank_of(state.finding.severity, &state.finding.about)));
+        let all = raised.len();
+        let shown = in_turn(raised, MAX, |state| &state.holder);
+        let mut findings: Vec<Finding> = shown.iter().map(|state| state.finding.clone()).collect();
         self.left_out = LeftOut {
-            findings: findings.len() - shown,
+            findings: all - findings.len(),
             symptoms: not_followed + waits,
         };
-        // The worst stay, and of these the ones of ports and devices, which are the cause of others.
-        findings.sort_by_key(|found| (Reverse(found.severity), found.about.process.is_some()));
-        findings.truncate(shown);
         let stands = |found: &Finding| stands(found, began, now);
         put_in_order(&mut findings, stands, |cause, found| {
             is_result(cause, found, &ctx)
@@ -260,12 +289,21 @@ fn raise(states: &mut FindingStates, now: u64, changes: &mut Vec<Change>) -> usi
     };
     let due = states.iter().filter(|((id, _), state)| is_due(*id, state));
     let mut due: Vec<_> = due
-        .map(|(key, state)| (rank_of(state.finding.severity, &key.1), key.clone()))
+        .map(|(key, state)| {
+            let rank = rank_of(state.finding.severity, &key.1);
+            (rank, key.clone(), state.holder.clone())
+        })
         .collect();
-    due.sort_by_key(|(rank, _)| Reverse(*rank));
+    due.sort_by_key(|(rank, ..)| Reverse(*rank));
     let mut waits = 0;
-    for (rank, key) in due {
-        let has_place = make_place(states, true, &key.1, rank, changes);
+    for (rank, key, holder) in due {
+        let wanted = Wanted {
+            raised: true,
+            about: &key.1,
+            rank,
+            holder: &holder,
+        };
+        let has_place = make_place(states, &wanted, changes);
         match states.get_mut(&key).filter(|_| has_place) {
             Some(state) => {
                 state.raised = true;
@@ -322,27 +360,43 @@ fn put_in_order(
     findings.extend(all.into_iter().map(|(_, found)| found));
 }
 
+/// What a place is wanted for.
+struct Wanted<'a> {
+    raised: bool,
+    about: &'a About,
+    rank: (Severity, bool),
+    holder: &'a Holder,
+}
+
 /// Whether there is a place for one more symptom among those that are raised, or among those that are not:
 /// what is raised never makes way for what may never be. Where there is none, the least of them makes way for
-/// a worse one, and at last one of a process for one of a port or a device.
-fn make_place(
-    states: &mut FindingStates,
-    raised: bool,
-    about: &About,
-    rank: (Severity, bool),
-    changes: &mut Vec<Change>,
-) -> bool {
-    let is_same = |other: &About| about.process.is_some() && other.process == about.process;
-    let alike = || states.iter().filter(|(_, state)| state.raised == raised);
+/// a worse one, and at last one of a process for one of a port or a device. A user who has more places than
+/// the one who wants a place has to make way first, also with what is worse, so that the processes of one
+/// user take no place that others need; and no user makes way for one who has more.
+fn make_place(states: &mut FindingStates, wanted: &Wanted<'_>, changes: &mut Vec<Change>) -> bool {
+    let is_same = |other: &About| wanted.about.process.is_some() && other.process == wanted.about.process;
+    let alike = || states.iter().filter(|(_, state)| state.raised == wanted.raised);
     let crowded = alike().filter(|((_, other), _)| is_same(other)).count() >= OF_ONE;
     if !crowded && alike().count() < FOLLOWED {
         return true;
     }
+    let mut places: BTreeMap<&Holder, usize> = BTreeMap::new();
+    for (_, state) in alike() {
+        *places.entry(&state.holder).or_default() += 1;
+    }
+    let own = places.get(wanted.holder).copied().unwrap_or(0);
+    // For each symptom: by how many places its user would still be ahead, its rank, and its key.
     let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
-    let least = among
-        .map(|(key, state)| (rank_of(state.finding.severity, &key.1), key))
-        .min_by_key(|(rank, _)| *rank);
-    let Some((_, key)) = least.filter(|(other, _)| *other < rank) else {
+    let among = among.map(|(key, state)| {
+        let ahead = places[&state.holder].saturating_sub(own + 1);
+        (ahead, rank_of(state.finding.severity, &key.1), state, key)
+    });
+    let gives = among.filter(|(ahead, rank, state, _)| {
+        let may = state.holder == *wanted.holder || places[&state.holder] > own;
+        *ahead > 0 || (may && *rank < wanted.rank)
+    });
+    let least = gives.min_by_key(|(ahead, rank, ..)| (Reverse(*ahead), *rank));
+    let Some((_, _, _, key)) = least else {
         return false;
     };
     let key = key.clone();
@@ -357,9 +411,12 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: 
     let now = ctx.snapshot.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
+    let holder = Holder::of(&symptom, ctx);
     match states.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
             let state = entry.get_mut();
+            // Whose a process is may become known later.
+            state.holder = holder;
             let worse = symptom.severity > state.finding.severity;
             // Two symptoms with one key in one snapshot: the worse one gives the words, both the victims.
             let again = state.seen_ns == now;
@@ -391,6 +448,7 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: 
                 seen_ns: now,
                 raised: false,
                 finding: finding(symptom, ctx),
+                holder,
             });
         }
     }

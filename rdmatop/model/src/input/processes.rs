@@ -104,6 +104,8 @@ pub struct Opener {
     pub device: String,
     /// Process id.
     pub pid: u32,
+    /// Its real user; `None` if it ended meanwhile.
+    pub user: Option<u32>,
     /// Its name, safe to print; `None` if it ended meanwhile.
     pub comm: Option<String>,
     /// Container, pod or job, safe to print; a `?` at its end marks a claimed one.

@@ -348,6 +348,7 @@ fn unexplained() -> AllUnexplained {
     let opener = Opener {
         device: "mlx5_0".into(),
         pid: 231,
+        user: Some(1000),
         comm: Some("python3".into()),
         workload: Some("slurm 12.0".into()),
         libraries: Some(vec!["libnvshmem_host.so.3".into()]),

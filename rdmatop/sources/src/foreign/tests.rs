@@ -186,9 +186,19 @@ fn only_what_its_user_could_read_is_read() {
     // A directory that the user may not search hides what is below it, whatever the file's mode is.
     status(other, group, "");
     mode(CONF, 0o644);
-    assert_eq!(read(&fake), "content: x");
+    // What the names in a directory are, and whether there is a file, is told no more freely.
+    let told = || {
+        let tree = Tree::of(&fake.root(), &fake.root().proc("7")).unwrap();
+        let names = tree.names("etc").map(|names| names.len());
+        let said = |refusal: Refusal| refusal.to_string();
+        (names.map_err(said), tree.find(CONF).map(|_| ()).map_err(said))
+    };
+    assert_eq!((read(&fake).as_str(), told()), ("content: x", (Ok(1), Ok(()))));
+    mode("etc", 0o711);
+    assert_eq!(told(), (Err(refused.into()), Ok(())));
     mode("etc", 0o700);
     assert_eq!(read(&fake), refused);
+    assert_eq!(told(), (Err(refused.into()), Err(refused.into())));
     // If the user of a process is unknown, only files that everybody may read are read.
     mode("etc", 0o755);
     fake.remove("proc/7/status");

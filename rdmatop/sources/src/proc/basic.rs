@@ -75,7 +75,8 @@ pub(super) fn read_stat(root: &Root, dir: &Path) -> Option<Stat> {
     Stat::parse(&root.bytes(&dir.join("stat"), 4096)?)
 }
 
-pub(super) fn read_cgroup(root: &Root, dir: &Path, ended: bool) -> Option<Cgroup> {
+/// The cgroup of a process by its directory in /proc, and what root named in it. `ended`: it is a zombie.
+pub fn read_cgroup(root: &Root, dir: &Path, ended: bool) -> Option<Cgroup> {
     const LIMIT: usize = 64 << 10;
     Cgroup::parse_with(
         &root.bytes(&dir.join("cgroup"), LIMIT)?,

@@ -417,6 +417,7 @@ impl Details {
             let is_slow = task.miss.is_some() || waits_ns.is_some_and(|ns| ns > late::SLOW);
             (is_slow && seen.insert(*process)).then(|| Late {
                 pid: process.pid,
+                user: task.ask.user,
                 name: &task.ask.name,
                 parts: task.ask.parts,
                 miss: task.miss.as_ref(),

@@ -3,7 +3,7 @@
 use super::detail::Part;
 use super::detail_reader::{Miss, Why};
 use crate::limits;
-use rdmatop_base::step::step;
+use rdmatop_base::{step::step, turns::in_turn};
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// A process that takes longer to answer is named, ns.
@@ -50,6 +50,7 @@ impl Waits {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late<'a> {
     pub(super) pid: u32,
+    pub(super) user: Option<u32>,
     /// Safe to print.
     pub(super) name: &'a str,
     /// What was asked for.
@@ -59,15 +60,18 @@ pub(super) struct Late<'a> {
     pub(super) waits: Waits,
 }
 
-/// A line for each of the first few, and one for all others.
+/// A line for each of the first few, and one for all others. The users take turns.
 pub(super) fn notes(mut late: Vec<Late<'_>>) -> Vec<Cause> {
     // A process whose reading failed comes before one that only waits.
     late.sort_by_key(|one| (one.miss.is_none(), one.pid));
     let lines = if late.len() > LINES { LINES - 1 } else { LINES };
-    let mut notes: Vec<Cause> = late.iter().take(lines).map(Late::note).collect();
-    let more = late.get(lines..).unwrap_or_default();
+    let first = in_turn(0..late.len(), lines, |at| late[*at].user);
+    let mut notes: Vec<Cause> = first.iter().map(|at| late[*at].note()).collect();
+    let more = late.iter().enumerate().filter(|(at, _)| !first.contains(at));
+    let more: Vec<&Late<'_>> = more.map(|(_, one)| one).collect();
     if !more.is_empty() {
-        let named: Vec<String> = more.iter().take(NAMES).map(Late::who).collect();
+        let named = in_turn(&more, NAMES, |one| one.user);
+        let named: Vec<String> = named.into_iter().map(|one| one.who()).collect();
         let dots = if more.len() > NAMES { ", ..." } else { "" };
         notes.push(Cause {
             id: CauseId::SlowProcess,
@@ -149,6 +153,7 @@ mod tests {
             let parts = Part::SHOWN;
             let [note] = &notes(vec![Late {
                 pid: 7,
+                user: None,
                 name: "python3",
                 parts,
                 miss,
@@ -187,6 +192,7 @@ mod tests {
         };
         let late = |pid| Late {
             pid,
+            user: Some(if pid == 19 { 2000 } else { 1000 }),
             name: "x",
             parts: Part::SHOWN,
             miss: Some(&miss).filter(|_| pid != 3),
@@ -202,5 +208,7 @@ mod tests {
             notes.iter().all(|note| !note.why.contains("(3)")),
             "it only waits"
         );
+        let alone = notes[1].to_string();
+        assert!(alone.contains("/proc/19/"), "its user has no other: {alone}");
     }
 }

@@ -27,7 +27,7 @@ mod status;
 mod users;
 
 pub use alive::lives;
-pub use basic::{ProcBasic, ProcKey, key, read_basic};
+pub use basic::{ProcBasic, ProcKey, key, read_basic, read_cgroup};
 pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;
@@ -43,5 +43,5 @@ pub use own::{SelfCost, SelfMeter, clock_ticks};
 pub use rdmatop_base::workload::{SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
-pub use status::Status;
+pub use status::{Status, real_user};
 pub use users::Users;

@@ -12,13 +12,13 @@ use std::{
 use crate::{open_files, root::Root};
 use rdmatop_base::text;
 
-/// The largest number of open files that one search reads: no working machine has so many, and the search
-/// must end.
+/// The largest number of open files that one search reads of the processes of one user: no working machine
+/// has so many, and the search must end. It then goes on with other users' processes.
 const MOST_FILES: usize = 200_000;
 /// The largest number of pairs of a verbs file of the process and one of another process with the same path:
 /// any user can open a device a hundred thousand times. Beyond it that other process is not compared.
 const MOST_PAIRS: usize = 1 << 14;
-/// After so many pairs no other process is compared: about a second of kcmp(2).
+/// After so many pairs no other process of that user is compared: about a second of kcmp(2).
 const MOST_PAIRS_OF_ALL: usize = 1_000_000;
 
 /// The processes that share verbs files with a process.
@@ -85,17 +85,26 @@ fn search(
     is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool>,
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
-    let (mut looked, mut compared) = (0, 0);
+    let mut looked = 0;
     let mut own: BTreeMap<_, Vec<u32>> = BTreeMap::new();
     for file in verbs_files(root, pid, &mut looked)? {
         own.entry(file.path).or_default().push(file.fd);
     }
+    out.cut = looked > MOST_FILES;
     if own.is_empty() {
         return Ok(None);
     }
+    // Files that were read and pairs that were compared, by user.
+    let mut spent: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
     let others = names.iter().filter_map(|name| name.to_str()?.parse().ok());
     for other in others.filter(|other| *other != pid) {
-        let theirs = match verbs_files(root, other, &mut looked) {
+        let user = open_files::real_user(root, other);
+        let (looked, compared) = spent.entry(user).or_default();
+        if *looked > MOST_FILES || *compared > MOST_PAIRS_OF_ALL {
+            out.cut = true;
+            continue;
+        }
+        let theirs = match verbs_files(root, other, looked) {
             Ok(files) => files,
             Err(error) => {
                 out.hidden += usize::from(error.kind() == ErrorKind::PermissionDenied);
@@ -113,13 +122,9 @@ fn search(
             .iter()
             .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.fd)));
         let first = pairs
-            .inspect(|_| compared += 1)
+            .inspect(|_| *compared += 1)
             .map(|(mine, their)| is_same((pid, mine), (other, their)))
             .find(|same| !matches!(same, Ok(false)));
-        if compared > MOST_PAIRS_OF_ALL {
-            out.cut = true;
-            break;
-        }
         match first {
             Some(Ok(_)) => {
                 let comm = root.bytes(&root.proc(other.to_string()).join("comm"), 64);
@@ -131,10 +136,7 @@ fn search(
             Some(Err(_)) => out.hidden += 1,
             None => {}
         }
-        if looked > MOST_FILES {
-            out.cut = true;
-            break;
-        }
+        out.cut |= *looked > MOST_FILES;
     }
     out.found.sort_unstable();
     Ok(Some(out))
@@ -206,10 +208,17 @@ mod tests {
         let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
         assert_eq!((got.hidden, got.cut, calls.get()), (1, false, 129));
         // Each of very many processes has few.
-        let names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
+        fake.proc("9/status", "Uid:\t1000\t0\t0\t0\n");
+        let mut names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
         let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
         assert_eq!((got.hidden, got.cut), (0, true));
         assert!(calls.get() <= 2 * 129 + MOST_PAIRS_OF_ALL);
+        // Another user's process behind them is found.
+        fd(&fake, 10, 3, "/dev/infiniband/uverbs0");
+        names.push("10".into());
+        let of_ten = |_, (pid, _)| Ok(pid == 10);
+        let got = search(&fake.root(), 7, &names, of_ten).unwrap().unwrap();
+        assert_eq!((got.found, got.cut), (vec![(10, String::new())], true));
     }
 
     #[test]

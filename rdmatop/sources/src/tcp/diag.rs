@@ -31,6 +31,8 @@ pub(super) struct Connection {
     pub(super) cookie: u64,
     /// Inode of the socket, as `/proc/PID/fd` names it; 0 when no process has it open.
     pub(super) inode: u32,
+    /// The user of the socket.
+    pub(super) user: u32,
     /// Address of this end.
     pub(super) local: SocketAddr,
     /// Address of the other end.
@@ -79,7 +81,7 @@ pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
     };
     let (local, remote) = (end(4, 8)?, end(6, 24)?);
     let cookie = u64::from_ne_bytes(at(payload, 44)?);
-    let inode = u32::from_ne_bytes(at(payload, 68)?);
+    let [user, inode] = [at(payload, 64)?, at(payload, 68)?].map(u32::from_ne_bytes);
     for attr in Attrs::new(payload.get(RECORD..).unwrap_or_default()) {
         let attr = attr?;
         if attr.number != INFO {
@@ -92,6 +94,7 @@ pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
         return Ok(Some(Connection {
             cookie,
             inode,
+            user,
             local,
             remote,
             sent: u64::from_ne_bytes(*sent),
@@ -123,7 +126,8 @@ mod tests {
         }
         out.extend(7_u32.to_ne_bytes());
         out.extend(0x1234_5678_9abc_u64.to_ne_bytes());
-        out.extend([0; 16]);
+        out.extend([0; 12]);
+        out.extend(1000_u32.to_ne_bytes());
         out.extend(4242_u32.to_ne_bytes());
         out.extend(u16::try_from(info.len() + 4).unwrap().to_ne_bytes());
         out.extend(INFO.to_ne_bytes());
@@ -144,7 +148,10 @@ mod tests {
             let read = connection(&record(family, &info())).unwrap().unwrap();
             assert_eq!(read.local.to_string(), "10.0.0.1:40000");
             assert_eq!(read.remote.to_string(), "10.0.0.2:45001");
-            assert_eq!((read.cookie, read.inode), (0x1234_5678_9abc, 4242));
+            assert_eq!(
+                (read.cookie, read.user, read.inode),
+                (0x1234_5678_9abc, 1000, 4242)
+            );
             assert_eq!((read.sent, read.received), (1_000_001, 77));
         }
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::{
     diag::{Connection, FAMILIES, connection, request},
     octets::{Flow, Octets},
-    totals::Totals,
+    totals::{OF_USER, Totals},
 };
 use crate::{
     netlink::{
@@ -73,14 +73,20 @@ pub struct TcpLook {
     pub processes: Vec<ProcKey>,
 }
 
-/// The note that a search for processes in the last minute stopped at its limit, [`open_files::MOST`] files
-/// of one user.
-fn cut() -> Cause {
+/// The note that something of some connections is unknown: their processes, because a search in the last
+/// minute stopped at its limit, [`open_files::MOST`] files of one user; or all.
+fn cut(follows_all: bool) -> Cause {
+    let (what, why) = if follows_all {
+        ("their processes", open_files::CUT.to_owned())
+    } else {
+        let why = format!("a user has more than {OF_USER}, and no more of his are followed");
+        ("what they move", why)
+    };
     Cause {
         id: CauseId::SlowProcess,
         concerns: Concerns::Host,
-        what: "Unknown of some TCP connections: their processes".to_owned(),
-        why: open_files::CUT.to_owned(),
+        what: format!("Unknown of some TCP connections: {what}"),
+        why,
         remedy: "".into(),
     }
 }
@@ -186,7 +192,7 @@ impl TcpReader {
                 at,
                 before,
                 processes,
-                cut: self.cut.then(|| Box::new(cut())),
+                cut: (self.cut || self.totals.is_cut()).then(|| Box::new(cut(!self.totals.is_cut()))),
             },
             processes: keys,
         })
@@ -335,8 +341,9 @@ mod tests {
 
     #[test]
     fn a_search_that_stopped_at_its_limit_is_told() {
-        let note = cut().to_string();
-        assert!(note.contains("TCP") && note.contains("200,000 files"), "{note}");
+        let note = |follows_all| cut(follows_all).to_string();
+        assert!(note(true).contains("TCP") && note(true).contains("200,000 files"));
+        assert!(note(false).contains("what they move: a user has more than 16384"));
     }
 
     #[test]
@@ -350,6 +357,7 @@ mod tests {
     #[test]
     fn a_process_with_the_number_of_one_that_ended_has_its_own_bytes_alone() {
         let connection = |cookie, sent| Connection {
+            user: 1000,
             cookie,
             inode: 10 + u32::try_from(cookie).unwrap(),
             local: "10.0.0.1:40000".parse().unwrap(),

@@ -12,6 +12,8 @@ use super::diag::Connection;
 const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
+/// Of these of one user.
+pub(super) const OF_USER: usize = MOST / 4;
 
 /// What connections of one process moved since they were first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub(super) struct Use {
 
 #[derive(Debug)]
 struct Entry {
+    user: u32,
     inode: u32,
     remote: SocketAddr,
     /// Counts as read last.
@@ -47,25 +50,35 @@ pub(super) struct Totals {
     owners: HashMap<u32, Option<u32>>,
     at_ns: Option<u64>,
     elapsed_ns: u64,
+    /// How many connections of the last look were too many.
+    left_out: usize,
 }
 
 impl Totals {
     /// Takes the connections of one look, at `now_ns`.
     pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
-        let first = self.at_ns.is_none();
+        // What was left out has moved bytes before, too.
+        let first = self.at_ns.is_none() || self.left_out > 0;
+        self.left_out = 0;
         self.elapsed_ns = self.at_ns.map_or(0, |last| now_ns.saturating_sub(last));
         self.at_ns = Some(now_ns);
+        let mut of_user: HashMap<u32, usize> = HashMap::new();
+        for known in self.known.values() {
+            *of_user.entry(known.user).or_default() += 1;
+        }
         let mut open = BTreeSet::new();
         for connection in connections {
             open.insert(connection.cookie);
-            let room = self.known.len() < MOST;
+            let of_user = of_user.entry(connection.user).or_default();
+            let room = self.known.len() < MOST && *of_user < OF_USER;
             match self.known.get_mut(&connection.cookie) {
                 Some(known) => known.read(connection),
                 None if room => {
+                    *of_user += 1;
                     self.known
                         .insert(connection.cookie, Entry::new(connection, first));
                 }
-                None => {}
+                None => self.left_out += 1,
             }
         }
         let Self {
@@ -82,6 +95,11 @@ impl Totals {
             }
             stays
         });
+    }
+
+    /// Whether the last look found connections that were too many.
+    pub(super) fn is_cut(&self) -> bool {
+        self.left_out > 0
     }
 
     /// Inodes of busy connections whose process has not been looked for.
@@ -138,6 +156,7 @@ impl Entry {
     /// look before.
     fn new(connection: &Connection, first: bool) -> Self {
         let mut new = Self {
+            user: connection.user,
             inode: connection.inode,
             remote: connection.remote,
             sent: connection.sent,
@@ -171,14 +190,39 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn connection(cookie: u64, inode: u32, sent: u64, received: u64) -> Connection {
+        let last = cookie % 256;
         Connection {
             cookie,
             inode,
+            user: 1000,
             local: "10.0.0.1:40000".parse().unwrap(),
-            remote: format!("10.0.0.{cookie}:45000").parse().unwrap(),
+            remote: format!("10.0.0.{last}:45000").parse().unwrap(),
             sent,
             received,
         }
+    }
+
+    #[test]
+    fn many_connections_of_one_user_leave_places_and_move_nothing_at_once() {
+        let mut totals = Totals::default();
+        let many = u64::try_from(OF_USER).unwrap() + 1;
+        let mut all: Vec<Connection> = (0..many)
+            .map(|cookie| connection(cookie, 7, 900_000_000, 0))
+            .collect();
+        let mut other = connection(many, 8, 0, 0);
+        other.user = 2000;
+        all.push(other);
+        totals.look(&all, S);
+        assert_eq!((totals.left_out, totals.known.len()), (1, OF_USER + 1));
+        all.remove(0);
+        other.sent = 50_000_000;
+        *all.last_mut().unwrap() = other;
+        totals.look(&all, 2 * S);
+        assert_eq!(totals.ownerless(), BTreeSet::from([8]));
+        // One has closed, so that the one without a place has its place at the next look.
+        totals.look(&all, 3 * S);
+        assert_eq!((totals.left_out, totals.known.len()), (0, OF_USER + 1));
+        assert_eq!(totals.ownerless(), BTreeSet::new());
     }
 
     #[test]

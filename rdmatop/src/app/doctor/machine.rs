@@ -9,7 +9,7 @@ use rdmatop_loader::Switches;
 use rdmatop_model::cause::Concerns;
 use rdmatop_sources::{
     platform::{Platform, missing},
-    proc::Stat,
+    proc::{Stat, Status},
     root::Root,
 };
 
@@ -107,7 +107,7 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
     let mut found: Vec<Service> = Vec::new();
     let mut add = |dir: &Path, comm: String, shell: bool| {
         if let Reading::Known(memlock) = process::memlock(dir) {
-            let unit = process::cgroup(dir).and_then(|path| locked::unit(&path).map(str::to_owned));
+            let unit = process::cgroup(root, dir).and_then(|path| locked::unit(&path).map(str::to_owned));
             let service = Service {
                 comm,
                 unit,
@@ -129,7 +129,7 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
         }
         let dir = root.proc(&name);
         let comm = process::comm(&dir);
-        if SERVICES.contains(&comm.as_str()) {
+        if SERVICES.contains(&comm.as_str()) && is_of_the_machine(root, &dir) {
             add(&dir, comm, false);
         }
     }
@@ -142,6 +142,13 @@ pub(super) fn services(root: &Root, is_root: bool) -> Vec<Service> {
         add(&dir, process::comm(&dir), true);
     }
     found
+}
+
+/// Whether a process is root's, and of this PID namespace: any user can give a process any name, and a
+/// service in a container is none that the machine's systemd starts.
+fn is_of_the_machine(root: &Root, dir: &Path) -> bool {
+    let is_roots = |status: &Status| (status.uid, status.euid) == (Some(0), Some(0));
+    Status::read(root, dir).is_some_and(|status| is_roots(&status) && status.ns_pids.len() <= 1)
 }
 
 /// CPUs of each NUMA node.
@@ -224,19 +231,28 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_the_limit_of_its_runtime_in_its_unit_and_not_of_the_kubelet() {
+    fn a_container_has_the_limit_of_its_runtime_in_its_unit_and_not_of_the_kubelet_or_a_namesake() {
         let fake = Fake::new();
-        let k3s = "0::/system.slice/k3s-agent.service\n";
-        for (pid, comm, cgroup) in [
-            (7, "kubelet", k3s),
-            (8, "containerd", k3s),
-            (9, "bash", k3s),
-            (10, "containerd", "0::/system.slice/containerd.service\n"),
-            (11, "containerd", k3s),
-            (12, "crio", "0::/\n"),
+        let (k3s, root) = ("0::/system.slice/k3s-agent.service\n", "0 0 0 0");
+        let other = "0::/system.slice/containerd.service\n";
+        for (pid, comm, cgroup, uids, ns_pids) in [
+            (7, "kubelet", k3s, root, "7"),
+            (8, "containerd", k3s, root, "8"),
+            (9, "bash", k3s, root, "9"),
+            (10, "containerd", other, root, "10"),
+            (11, "containerd", k3s, root, "11"),
+            (12, "crio", "0::/\n", root, "12"),
+            // A user's process, a setuid program of his, and root's in a container.
+            (13, "slurmd", k3s, "1000 1000 1000 1000", "13"),
+            (14, "slurmd", k3s, "1000 0 0 0", "14"),
+            (15, "dockerd", k3s, root, "15 1"),
         ] {
             fake.proc(format!("{pid}/comm"), format!("{comm}\n"))
                 .proc(format!("{pid}/cgroup"), cgroup)
+                .proc(
+                    format!("{pid}/status"),
+                    format!("Uid: {uids}\nNSpid: {ns_pids}\n"),
+                )
                 .proc(
                     format!("{pid}/limits"),
                     "Max locked memory         8388608              8388608              bytes\n",

@@ -26,14 +26,19 @@ use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
 };
-use rdmatop_base::text;
+use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
     Facts, Reading,
     facts::{Device, Gpu, IdleNic, Process},
     page,
 };
 use rdmatop_sources::{
-    open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices,
+    open_files,
+    platform::Platform,
+    privileges,
+    proc::{lives, real_user},
+    root::Root,
+    sysfs::list_devices,
 };
 
 /// For `crate::fuzz`: the readers of what drivers and the kernel write.
@@ -228,10 +233,12 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     let until = Instant::now() + stretched(FOR_PROCESSES);
     users.remove(&std::process::id());
     let subjects: Vec<(Subject, Option<u32>)> = if let Some(pid) = facts.pid {
-        vec![(Subject::Asked(pid), process::user(root, pid))]
+        vec![(Subject::Asked(pid), real_user(root, pid))]
     } else {
-        let of_users = users.iter().map(|pid| (*pid, process::user(root, *pid)));
-        let taken = in_turn(of_users, PROCESSES);
+        let of_users = users
+            .iter()
+            .map(|pid| (Subject::Pid(*pid), real_user(root, *pid)));
+        let taken = in_turn(of_users, PROCESSES, |(_, user)| *user);
         facts.left_out = users.len() - taken.len();
         [(Subject::Own, None)].into_iter().chain(taken).collect()
     };
@@ -270,24 +277,6 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
         .partition(|process| facts.pid.is_none() && process.environ.unreadable().is_some());
     facts.hidden_processes = hidden.len();
     facts.processes = shown;
-}
-
-/// Up to `most` processes. The users take turns, so that one with many processes hides no other's.
-fn in_turn(all: impl Iterator<Item = (u32, Option<u32>)>, most: usize) -> Vec<(Subject, Option<u32>)> {
-    let mut seen: BTreeMap<Option<u32>, usize> = BTreeMap::new();
-    let mut ordered: Vec<(usize, u32, Option<u32>)> = Vec::new();
-    for (pid, user) in all {
-        let turn = seen.entry(user).or_default();
-        ordered.push((*turn, pid, user));
-        *turn += 1;
-    }
-    ordered.sort_unstable();
-    ordered.truncate(most);
-    ordered.sort_unstable_by_key(|(_, pid, _)| *pid);
-    ordered
-        .into_iter()
-        .map(|(_, pid, user)| (Subject::Pid(pid), user))
-        .collect()
 }
 
 /// A process that could not be read in time.

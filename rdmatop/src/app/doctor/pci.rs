@@ -9,7 +9,7 @@ use rdmatop_model::input::PcieLink;
 use rdmatop_sources::{
     foreign::Tree,
     privileges::Raised,
-    root::Root,
+    root::{Root, place},
     sysfs::{PciFacts, netdev_bond, pci_path},
 };
 
@@ -44,7 +44,7 @@ pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
 /// Reads what a function's directory says of its IDs, its path, its IOMMU and the bridges above it.
 fn placed(dir: &Path) -> Pci {
     let mut pci = Pci::default();
-    let Ok(real) = fs::canonicalize(dir) else {
+    let Some(real) = place(dir) else {
         return pci;
     };
     let ids = ["vendor", "device", "subsystem_vendor", "subsystem_device"]
@@ -225,7 +225,7 @@ fn is_elsewhere(root: &Root, dir: &Path, container: bool) -> bool {
 fn is_bonded(root: &Root, dir: &Path) -> bool {
     // The address without the function.
     let card = |dir: &Path| {
-        let address = fs::canonicalize(dir).ok()?;
+        let address = place(dir)?;
         let (card, _) = address.file_name()?.to_str()?.rsplit_once('.')?;
         Some(card.to_owned())
     };
@@ -248,7 +248,7 @@ fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
     }
     let class = root.sys("class/infiniband");
     root.list(&class).unwrap_or_default().iter().any(|device| {
-        let target = fs::canonicalize(class.join(device).join("device")).unwrap_or_default();
+        let target = place(&class.join(device).join("device")).unwrap_or_default();
         target.components().any(|part| part.as_os_str() == name)
     })
 }

@@ -8,7 +8,7 @@ use rdmatop_doctor::MEMLOCK_WARN;
 use rdmatop_doctor::facts::{Process, RdmaLimit, Reading, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
-    proc::{Cgroup, Status, locked, relevant, sharers},
+    proc::{Status, locked, read_cgroup, relevant, sharers},
     root::Root,
 };
 
@@ -71,7 +71,7 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
             known => known,
         },
         may_lock: exempt == Some(Some(true)),
-        cgroup: cgroup(&dir),
+        cgroup: cgroup(root, &dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
         sharers: if is_asked {
@@ -167,12 +167,6 @@ fn shared(root: &Root, pid: u32) -> Reading<Sharers> {
     }
 }
 
-/// Its real user, whose jobs `gather` keeps from delaying those of others: a setuid program, which is
-/// anybody's to start, has the effective user root. `None`: it has ended.
-pub(super) fn user(root: &Root, pid: u32) -> Option<u32> {
-    Status::read(root, &root.proc(pid.to_string()))?.uid
-}
-
 /// Its name; empty when it is gone.
 pub(super) fn comm(dir: &Path) -> String {
     read::line(&dir.join("comm")).known().cloned().unwrap_or_default()
@@ -199,9 +193,10 @@ pub(super) fn memlock(dir: &Path) -> Reading<Option<u64>> {
     read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
 }
 
-pub(super) fn cgroup(dir: &Path) -> Option<String> {
-    let parsed = read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Cgroup::parse(&raw, false));
-    parsed.known().map(|cgroup| cgroup.path.clone())
+/// The path of its cgroup, as far as that tells what it runs in.
+pub(super) fn cgroup(root: &Root, dir: &Path) -> Option<String> {
+    let cgroup = read_cgroup(root, dir, false)?;
+    Some(rdmatop_base::locked::believed(&cgroup.path, cgroup.workload.claimed).to_owned())
 }
 
 /// Limits of its RDMA cgroup and of those above it.
@@ -418,6 +413,23 @@ mod tests {
                 Reading::Known(vec![("mlx5_7".to_owned(), true)])
             )
         );
+    }
+
+    #[test]
+    fn of_a_job_below_a_directory_of_a_user_only_the_unit_is_believed() {
+        let fake = Fake::new();
+        let unit = "sys/fs/cgroup/system.slice/x.service";
+        fake.dir(format!("{unit}/slurmstepd.scope/job_7/step_0"));
+        fake.proc(
+            "7/cgroup",
+            "0::/system.slice/x.service/slurmstepd.scope/job_7/step_0\n",
+        );
+        if std::os::unix::fs::chown(fake.path().join(unit), Some(1000), None).is_err() {
+            println!("skipped: only root can make directories of other users");
+            return;
+        }
+        let path = read(&fake.root(), Subject::Asked(7)).cgroup;
+        assert_eq!(path.as_deref(), Some("/system.slice/x.service"));
     }
 
     #[test]

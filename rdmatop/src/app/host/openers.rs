@@ -6,16 +6,16 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::text;
+use rdmatop_base::{text, turns::in_turn};
 use rdmatop_model::input::{Input, Opener, OpenersSample, ProcessFacts};
 use rdmatop_sources::{
     clock,
     openers::{Openers, openers},
-    proc::{Part, ProcKey, key},
+    proc::{Part, ProcKey, key, real_user},
     root::Root,
 };
 
-/// Processes whose libraries are read, at most.
+/// Processes whose libraries are read, at most; the users take turns.
 const DESCRIBED: usize = 64;
 
 /// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair
@@ -53,10 +53,10 @@ impl Polled for OpenerSource {
 impl OpenerSource {
     fn sample(&self, openers: &Openers, once: bool) -> OpenersSample {
         let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).collect();
-        let keys = pids
-            .iter()
-            .take(DESCRIBED)
-            .filter_map(|pid| key(&self.root, *pid));
+        let users = pids.iter().map(|pid| (*pid, real_user(&self.root, *pid)));
+        let users: BTreeMap<u32, Option<u32>> = users.collect();
+        let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
+        let keys = described.iter().filter_map(|pid| key(&self.root, **pid));
         let keys: Vec<ProcKey> = keys.collect();
         let parts = &[Part::Libraries];
         let known = search(&self.root, &self.details, &keys, parts, once, self.start_offset);
@@ -67,6 +67,7 @@ impl OpenerSource {
             Opener {
                 device: device.clone(),
                 pid: *pid,
+                user: users[pid],
                 comm: facts.and_then(|facts| facts.comm.as_ref()).map(safe),
                 workload: facts.and_then(|facts| facts.workload.as_ref()).map(safe),
                 libraries: facts.and_then(|facts| facts.libraries.clone()),
@@ -88,13 +89,37 @@ mod tests {
     use super::*;
     use rdmatop_sources::{fake::Fake, proc::Details};
 
+    const TAIL: &str =
+        "S 1 231 231 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";
+
+    #[test]
+    fn one_user_with_many_processes_keeps_no_other_ones_from_being_described() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+        for pid in 100..=200 {
+            let uid = if pid < 200 { 1000 } else { 2000 };
+            fake.proc(format!("{pid}/stat"), format!("{pid} (x) {TAIL}\n"))
+                .proc(format!("{pid}/status"), format!("Uid:\t{uid}\t0\t0\t0\n"))
+                .link(format!("proc/{pid}/fd/3"), "/dev/infiniband/uverbs0");
+        }
+        let details = Details::new(fake.root());
+        let source = OpenerSource::new(fake.root(), Arc::new(Mutex::new(details)));
+        let sample = source.sample(&openers(&fake.root()), true);
+        let described: Vec<u32> = sample
+            .found
+            .iter()
+            .filter(|one| one.comm.is_some())
+            .map(|one| one.pid)
+            .collect();
+        assert_eq!((described.len(), described.last()), (DESCRIBED, Some(&200)));
+        assert_eq!(sample.found.last().map(|one| one.user), Some(Some(2000)));
+    }
+
     #[test]
     fn candidates_have_name_job_and_libraries_and_are_read_on_request() {
         let fake = Fake::new();
         fake.sys("class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
-        let tail =
-            "S 1 231 231 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 18446744073709551615 1";
-        fake.proc("231/stat", format!("231 (py\x1bthon3) {tail}\n"));
+        fake.proc("231/stat", format!("231 (py\x1bthon3) {TAIL}\n"));
         fake.proc("231/status", "Tgid:\t231\nUid:\t0\t0\t0\t0\n");
         fake.proc(
             "231/cgroup",
@@ -121,6 +146,7 @@ mod tests {
             [Opener {
                 device: "mlx5_0".into(),
                 pid: 231,
+                user: Some(0),
                 comm: Some("py\\x1bthon3".into()),
                 workload: Some("slurm 12.0".into()),
                 libraries: Some(vec!["libnvshmem_host.so.3".into()]),

@@ -44,7 +44,7 @@ pub struct ProcessSource {
     watched: BTreeSet<u32>,
     limits: Limits,
     mappings: Mappings,
-    /// The notes about late processes that were sent last.
+    /// The notes that were sent last.
     late: Vec<Cause>,
     /// The mode prints once.
     once: bool,
@@ -133,7 +133,13 @@ impl ProcessSource {
         if wants.counters {
             self.mappings.send(&self.root, read_ns, counts, out);
         }
-        let late = details.notes();
+    }
+
+    /// Sends the notes about processes of which something is unknown, where they have changed.
+    fn send_notes(&mut self, out: &mut dyn FnMut(Input)) {
+        let details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let late: Vec<Cause> = details.notes().into_iter().chain(self.limits.note()).collect();
+        drop(details);
         if late != self.late {
             self.late.clone_from(&late);
             out(Input::SlowProcesses(late));
@@ -177,9 +183,13 @@ impl Polled for ProcessSource {
                 root,
                 ..
             } = self;
-            let path = |pid: &u32| Some((*pid, cache.get(*pid)?.cgroup.as_ref()?.path.as_str()));
+            let path = |pid: &u32| {
+                let process = cache.get(*pid)?;
+                Some((*pid, process.uid, process.cgroup.as_ref()?.path.as_str()))
+            };
             limits.look(root, read_ns, watched.iter().filter_map(path), out);
         }
+        self.send_notes(out);
         let locked = wants.locked.iter().filter_map(|pid| locked(&self.root, *pid));
         let locked: Vec<_> = locked.collect();
         if !locked.is_empty() {

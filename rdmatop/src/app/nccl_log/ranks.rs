@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
@@ -15,19 +16,21 @@ use rdmatop_nccl_log::{
     report::Report,
 };
 use rdmatop_sources::{
-    clock,
-    proc::{DetailReader, Numbered, Part, ProcDetail, ProcKey, clock_ticks, key, numbered},
+    clock, foreign, open_files,
+    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, key, numbered},
     root::Root,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long processes may delay the search, all together. Each may for two seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the search may take. A log can name any number of processes that are here.
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// A log that was read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Input {
-    /// Where it is, without links; `None`: standard input.
+    /// Where it is, as links in `/proc/PID/fd` name it; `None`: standard input.
     pub(super) path: Option<PathBuf>,
     /// When it was last written, ns since the epoch.
     pub(super) written_ns: Option<u64>,
@@ -35,13 +38,12 @@ pub(super) struct Input {
 
 impl Input {
     /// A file that is open.
-    pub(super) fn of(path: &Path, facts: Option<&std::fs::Metadata>) -> Self {
-        let written = facts
-            .filter(|facts| facts.is_file())
-            .and_then(|facts| facts.modified().ok());
+    pub(super) fn of(file: &File) -> Self {
+        let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
+        let written = facts.and_then(|facts| facts.modified().ok());
         let since = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         Self {
-            path: std::fs::canonicalize(path).ok(),
+            path: foreign::path_of(file),
             written_ns: since.and_then(|since| u64::try_from(since.as_nanos()).ok()),
         }
     }
@@ -52,13 +54,22 @@ pub(super) fn hostname(root: &Root) -> String {
     root.line(&root.proc("sys/kernel/hostname")).unwrap_or_default()
 }
 
-/// The processes of a log that are, or were, on this machine, and who they are. Keys tell later whether one
-/// has ended.
-pub(super) fn find(
-    report: &Report,
-    inputs: &[Input],
-    root: &Root,
-) -> (Vec<IdentifiedProcess>, BTreeMap<u32, ProcKey>) {
+/// The processes of a log that are, or were, on this machine, and who they are.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    pub(super) found: Vec<IdentifiedProcess>,
+    /// Keys tell later whether one has ended.
+    pub(super) keys: BTreeMap<u32, ProcKey>,
+    /// How many processes of the log there was no time to look for.
+    pub(super) left: usize,
+}
+
+/// Looks for the processes of a log.
+pub(super) fn find(report: &Report, inputs: &[Input], root: &Root) -> Search {
+    find_within(report, inputs, root, LONGEST)
+}
+
+fn find_within(report: &Report, inputs: &[Input], root: &Root, longest: Duration) -> Search {
     let here = hostname(root);
     let of_processes = || {
         report
@@ -67,26 +78,32 @@ pub(super) fn find(
             .filter(|(writer, _)| writer.pid > 0 && !writer.host.is_empty())
     };
     let wanted: BTreeSet<u32> = of_processes().map(|(writer, _)| writer.pid).collect();
+    let mut out = Search::default();
     if here.is_empty() || wanted.is_empty() {
-        return Default::default();
+        return out;
     }
     let mut by_own: BTreeMap<u32, Vec<Numbered>> = BTreeMap::new();
     for one in numbered(root, &wanted) {
         by_own.entry(one.own).or_default().push(one);
     }
-    let clocks = Clocks::now(root);
-    let (mut found, mut keys) = (Vec::new(), BTreeMap::new());
-    let (mut reader, until) = (DetailReader::new(root.clone()), Instant::now() + PATIENCE);
-    let mut details_of = |process| {
-        let in_time = Instant::now() < until;
-        let parts = [Part::Environment, Part::Libraries];
-        reader.details(process, None, if in_time { &parts } else { &[] })
+    let begun = Instant::now();
+    let mut looks = Looks {
+        root,
+        inputs,
+        clocks: Clocks::now(root),
+        reader: DetailReader::new(root.clone()),
+        until: begun + PATIENCE,
+        known: BTreeMap::new(),
     };
     for (writer, process) in of_processes() {
-        let logs: Vec<&Input> = process
+        if begun.elapsed() >= longest {
+            out.left += 1;
+            continue;
+        }
+        let logs: Vec<usize> = process
             .inputs
             .keys()
-            .filter_map(|at| inputs.get(usize::try_from(*at).ok()?))
+            .filter_map(|at| usize::try_from(*at).ok().filter(|at| *at < inputs.len()))
             .collect();
         let local = is_here(&writer.host, &here);
         let candidates: Vec<Candidate> = by_own
@@ -95,29 +112,25 @@ pub(super) fn find(
             .flatten()
             // Where the log names another host, it can only mean a container on this machine.
             .filter(|one| local || one.nested)
-            .filter_map(|one| Some(candidate(root, one, details_of(one.key)?, &logs, &clocks)))
-            .filter(|one| one.belongs_to(&writer.host, &here))
+            .filter_map(|one| looks.candidate(one, &logs, |one| one.belongs_to(&writer.host, &here)))
             .collect();
         // The last write to any of the logs; not known if one is a pipe, which has no time.
-        let written: Option<Vec<u64>> = logs.iter().map(|log| log.written_ns).collect();
+        let written: Option<Vec<u64>> = logs.iter().map(|log| inputs[*log].written_ns).collect();
         let identity = identify(candidates, written.and_then(|all| all.into_iter().max()));
         if let Identity::Process(process, _) = &identity {
             let known = by_own.get(&writer.pid).into_iter().flatten();
-            keys.extend(
-                known
-                    .filter(|one| one.key.pid == process.pid)
-                    .map(|one| (one.key.pid, one.key)),
-            );
+            let known = known.filter(|one| one.key.pid == process.pid);
+            out.keys.extend(known.map(|one| (one.key.pid, one.key)));
         } else if !local {
             continue;
         }
-        found.push(IdentifiedProcess {
+        out.found.push(IdentifiedProcess {
             writer: writer.clone(),
             identity,
             ended: false,
         });
     }
-    (found, keys)
+    out
 }
 
 /// Marks the processes that have ended since.
@@ -150,50 +163,100 @@ impl Clocks {
     }
 }
 
-fn candidate(root: &Root, one: &Numbered, detail: ProcDetail, logs: &[&Input], clocks: &Clocks) -> Candidate {
-    let pid = one.key.pid;
-    let namespace = |of: &str| root.link(&root.proc(format!("{of}/ns/net")));
-    let networks = namespace(&pid.to_string()).zip(namespace("self"));
-    Candidate {
-        pid,
-        comm: one.comm.clone(),
-        nested: one.nested,
-        hostname: detail.hostname.filter(|_| one.nested),
-        start_ns: clocks.start_ns(one.key.start),
-        libraries: detail.libraries,
-        // The path of a file in a container is another, or is the same by chance.
-        log_open: if one.nested {
-            None
-        } else {
-            has_open(root, pid, logs)
-        },
-        other_network: networks.map(|(its, ours)| its != ours),
-    }
+/// What was seen of processes. Each is read once, however many lines of the log name it.
+struct Looks<'a> {
+    root: &'a Root,
+    inputs: &'a [Input],
+    clocks: Clocks,
+    reader: DetailReader,
+    /// Nothing more is read after this.
+    until: Instant,
+    /// By PID; `None`: it has ended.
+    known: BTreeMap<u32, Option<Seen>>,
 }
 
-/// Whether it has one of the logs open. The links are compared by name: asking for the file may wait for its
-/// file system.
-fn has_open(root: &Root, pid: u32, logs: &[&Input]) -> Option<bool> {
-    let paths: Vec<&[u8]> = logs
-        .iter()
-        .filter_map(|log| Some(log.path.as_ref()?.as_os_str().as_bytes()))
-        .collect();
-    if paths.is_empty() {
-        return None;
+/// A process, and which of the logs it has open; `None`: that is not known.
+type Seen = (Candidate, Option<BTreeSet<usize>>);
+
+impl Looks<'_> {
+    /// A process, compared with some of the logs, if it is one that is wanted.
+    fn candidate(
+        &mut self,
+        one: &Numbered,
+        logs: &[usize],
+        is_wanted: impl FnOnce(&Candidate) -> bool,
+    ) -> Option<Candidate> {
+        if !self.known.contains_key(&one.key.pid) {
+            let seen = self.see(one);
+            self.known.insert(one.key.pid, seen);
+        }
+        let (candidate, open) = self.known[&one.key.pid].as_ref()?;
+        let has_path = logs.iter().any(|log| self.inputs[*log].path.is_some());
+        let open = open.as_ref().filter(|_| has_path);
+        is_wanted(candidate).then(|| Candidate {
+            log_open: open.map(|open| logs.iter().any(|log| open.contains(log))),
+            ..candidate.clone()
+        })
     }
-    let dir = root.proc(format!("{pid}/fd"));
-    let all = root.list(&dir)?;
-    Some(all.iter().any(|name| {
-        root.link(&dir.join(name))
-            .is_some_and(|link| paths.contains(&link.as_slice()))
-    }))
+
+    fn see(&mut self, one: &Numbered) -> Option<Seen> {
+        let pid = one.key.pid;
+        let parts = [Part::Environment, Part::Libraries];
+        let in_time = Instant::now() < self.until;
+        let detail = self
+            .reader
+            .details(one.key, None, if in_time { &parts } else { &[] })?;
+        let namespace = |of: &str| self.root.link(&self.root.proc(format!("{of}/ns/net")));
+        let networks = namespace(&pid.to_string()).zip(namespace("self"));
+        let candidate = Candidate {
+            pid,
+            comm: one.comm.clone(),
+            nested: one.nested,
+            hostname: detail.hostname.filter(|_| one.nested),
+            start_ns: self.clocks.start_ns(one.key.start),
+            libraries: detail.libraries,
+            log_open: None,
+            other_network: networks.map(|(its, ours)| its != ours),
+        };
+        // The path of a file in a container is another, or is the same by chance.
+        let open = if one.nested {
+            None
+        } else {
+            self.open_logs(pid, open_files::MOST)
+        };
+        Some((candidate, open))
+    }
+
+    /// Which of the logs it has open; `None` if that is not known. At most so many of its files are looked
+    /// at. The links are compared by name: asking for the file may wait for its file system.
+    fn open_logs(&self, pid: u32, most: usize) -> Option<BTreeSet<usize>> {
+        let paths: BTreeMap<&[u8], usize> = (0..)
+            .zip(self.inputs)
+            .filter_map(|(at, log)| Some((log.path.as_ref()?.as_os_str().as_bytes(), at)))
+            .collect();
+        if paths.is_empty() || Instant::now() >= self.until {
+            return None;
+        }
+        let dir = self.root.proc(format!("{pid}/fd"));
+        let all = self.root.list(&dir)?;
+        let mut open = BTreeSet::new();
+        for (looked, name) in all.iter().enumerate() {
+            if looked == most || Instant::now() >= self.until {
+                // What was found is true. That it has no other is not known.
+                return (!open.is_empty()).then_some(open);
+            }
+            let link = self.root.link(&dir.join(name));
+            open.extend(link.and_then(|link| paths.get(link.as_slice()).copied()));
+        }
+        Some(open)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rdmatop_nccl_log::identity::Proof;
-    use rdmatop_sources::uprobes;
+    use rdmatop_sources::{fake::Fake, uprobes};
 
     fn log(pid: u32) -> Report {
         uprobes::helper_is("app::nccl_log::ranks::tests::is_the_helper");
@@ -214,12 +277,13 @@ mod tests {
     fn this_process_is_known_by_the_log_that_it_has_open_and_not_without() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("log");
-        let file = std::fs::File::create(&path).unwrap();
-        let input = Input::of(&path, file.metadata().ok().as_ref());
+        let file = File::create(&path).unwrap();
+        let input = Input::of(&file);
         assert!(input.written_ns.is_some());
+        assert_eq!(input.path.as_ref(), path.canonicalize().ok().as_ref());
         let me = std::process::id();
         let root = Root::default();
-        let (found, keys) = find(&log(me), std::slice::from_ref(&input), &root);
+        let Search { found, keys, .. } = find(&log(me), std::slice::from_ref(&input), &root);
         let [one] = found.as_slice() else {
             panic!("{found:?}")
         };
@@ -234,7 +298,7 @@ mod tests {
         mark_ended(&mut again, &other, &root);
         assert!(again[0].ended, "the number is used again");
         drop(file);
-        let (found, _) = find(&log(me), &[input], &root);
+        let found = find(&log(me), &[input], &root).found;
         assert!(matches!(&found[0].identity, Identity::Reused(..)), "{found:?}");
     }
 
@@ -244,7 +308,7 @@ mod tests {
             path: None,
             written_ns: Some(1_000),
         };
-        let (found, keys) = find(&log(std::process::id()), &[old], &Root::default());
+        let Search { found, keys, .. } = find(&log(std::process::id()), &[old], &Root::default());
         assert!(
             matches!(&found[0].identity, Identity::Reused(_, why) if why.contains("after the log's last line")),
             "{found:?}"
@@ -259,6 +323,74 @@ mod tests {
         report.line(format!("some-other-host-9:{me}:1 [0] NCCL INFO Using network IB").as_bytes());
         report.line(b":7:7 [0] NCCL INFO Using network IB");
         report.end();
-        assert!(find(&report, &[Input::default()], &Root::default()).0.is_empty());
+        let found = find(&report, &[Input::default()], &Root::default()).found;
+        assert!(found.is_empty());
+    }
+
+    /// A machine `n` with a process 7 that has five files open, the last of them a log, and a log in which
+    /// `lines` hosts of that name have a process 7.
+    fn many(lines: usize) -> (Fake, Report, Input) {
+        const TAIL: &str = "S 1 7 7 0 -1 4194560 100 0 0 0 30 12 0 0 20 -5 4 0 100 1000 200 1 1";
+        let fake = Fake::new();
+        fake.proc("sys/kernel/hostname", "n\n")
+            .proc("7/stat", format!("7 (x) {TAIL}\n"))
+            .proc("7/status", "State:\tS\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n");
+        for fd in 0..4 {
+            fake.link(format!("proc/7/fd/{fd}"), "/dev/null");
+        }
+        fake.link("proc/7/fd/4", "/tmp/log");
+        let mut report = Report::default();
+        for at in 0..lines {
+            report.line(format!("n.{at}:7:7 [0] NCCL INFO Using network IB").as_bytes());
+        }
+        report.end();
+        let input = Input {
+            path: Some("/tmp/log".into()),
+            written_ns: None,
+        };
+        (fake, report, input)
+    }
+
+    #[test]
+    fn a_process_is_read_once_however_many_lines_of_the_log_name_it() {
+        let opens = |lines| {
+            let (fake, report, input) = many(lines);
+            let root = fake.root();
+            let search = find(&report, &[input], &root);
+            let is_it =
+                |one: &IdentifiedProcess| matches!(one.identity, Identity::Process(_, Proof::LogOpen));
+            assert!(search.found.iter().all(is_it), "{search:?}");
+            assert_eq!((search.found.len(), search.left), (lines, 0));
+            root.opens()
+        };
+        assert_eq!(opens(300), opens(1));
+    }
+
+    #[test]
+    fn a_search_ends_in_time_and_says_what_it_did_not_look_for() {
+        let (fake, report, input) = many(300);
+        let search = find_within(
+            &report,
+            std::slice::from_ref(&input),
+            &fake.root(),
+            Duration::ZERO,
+        );
+        assert_eq!((search.found.len(), search.left), (0, 300));
+        let root = fake.root();
+        let looks = Looks {
+            root: &root,
+            inputs: std::slice::from_ref(&input),
+            clocks: Clocks::now(&root),
+            reader: DetailReader::new(root.clone()),
+            until: Instant::now() + PATIENCE,
+            known: BTreeMap::new(),
+        };
+        assert_eq!(looks.open_logs(7, 5), Some(BTreeSet::from([0])));
+        assert_eq!(looks.open_logs(7, 4), None, "the log is behind the limit");
+        let late = Looks {
+            until: Instant::now(),
+            ..looks
+        };
+        assert_eq!(late.open_logs(7, 5), None);
     }
 }

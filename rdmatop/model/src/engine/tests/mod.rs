@@ -28,6 +28,7 @@ mod floods;
 mod groups;
 mod history;
 mod kernel;
+mod keys;
 mod lifecycle;
 mod logs;
 mod no_slot;

@@ -729,6 +729,7 @@ fn before_linux_5_14_a_search_of_open_files_tells_who_has_a_device_open() {
         let opener = |pid: &u32| Opener {
             device: "nic0".into(),
             pid: *pid,
+            user: None,
             comm: None,
             workload: None,
             libraries: None,

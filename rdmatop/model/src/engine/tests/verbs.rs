@@ -464,3 +464,25 @@ fn the_limit_of_locked_memory_is_read_when_registrations_lack_memory() {
         "the limit may be another by now"
     );
 }
+
+#[test]
+fn one_user_s_failing_registrations_keep_no_other_s_limit_from_being_read() {
+    const ENOMEM: u32 = 12;
+    let mut host = Host::new();
+    let reg_mr = verb::write(9);
+    let pids: Vec<u32> = (1..=100).chain([7000]).collect();
+    for pid in &pids {
+        host.apply(Input::Process(Box::new(ProcessFacts {
+            pid: *pid,
+            uid: Some(if *pid == 7000 { 2000 } else { 1000 }),
+            ..ProcessFacts::default()
+        })));
+    }
+    let calls: Vec<_> = pids.iter().map(|pid| (*pid, reg_mr, stats(1, 1))).collect();
+    let failed: Vec<_> = pids.iter().map(|pid| (*pid, reg_mr, ENOMEM, 1)).collect();
+    sample(&mut host, &calls, &failed);
+    let first = host.engine.needs().locked;
+    assert_eq!((first.len(), first.last()), (64, Some(&7000)));
+    let rest = host.engine.needs().locked;
+    assert_eq!(rest, (64..=100).collect::<Vec<u32>>(), "nobody is forgotten");
+}

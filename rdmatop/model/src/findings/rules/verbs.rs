@@ -129,7 +129,8 @@ pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     {
         for (number, total) in &row.errnos {
             let owner = ctx.owner(row.process_uid);
-            let cgroup = owner.and_then(|owner| owner.cgroup.as_deref());
+            let cgroup =
+                owner.and_then(|row| Some(locked::believed(row.cgroup.as_deref()?, row.workload_claimed)));
             let on_infiniband =
                 || owner.is_some_and(|owner| ctx.only_infiniband(owner.devices.iter().map(|name| &**name)));
             // There it is the NIC that is late.

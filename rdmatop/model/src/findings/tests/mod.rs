@@ -746,8 +746,43 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
     let note = watch.left_out().note().unwrap();
     assert_eq!(
         note.line(),
-        "584 symptoms left out: rdmatop keeps the worst: 128 findings, and of one process 16"
+        "584 symptoms left out: rdmatop keeps 128 findings: the worst, of each user in turn, and of one process 16"
     );
+}
+
+#[test]
+fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
+    let mut s = testkit::empty();
+    for uid in 1..=1000 {
+        let pid = u32::try_from(uid).ok();
+        let mut row = rows::process(uid, pid, "x", "mlx5_0", Traffic::default());
+        row.user = Some(if uid <= 900 { "hostile" } else { "other" }.into());
+        s.processes.push(row);
+    }
+    let of = |uid: u64, severity| symptoms(FindingId::CompletionError, severity, &About::of_process(uid), 1);
+    let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical)).collect();
+    all.extend((990..1000).flat_map(|uid| of(uid, Severity::Warning)));
+    let of_device = symptoms(FindingId::PcieSlow, Severity::Warning, &About::of_device(1), 1);
+    let mut watch = FindingTracker::default();
+    let mut look = |second: u64| {
+        let mut now = s.clone();
+        now.mono_ns += second * S;
+        // It comes when all places are taken.
+        let later = of_device.iter().filter(|_| second > 0);
+        let found = watch.follow(&now, all.iter().chain(later).cloned().collect());
+        let count = |wants: fn(&Finding) -> bool| found.iter().filter(|found| wants(found)).count();
+        let others = count(|found| found.about.process.is_some_and(|uid| uid >= 990));
+        let of_device = count(|found| found.about.process.is_none());
+        (found.len(), others, of_device, watch.take_changes().len())
+    };
+    assert_eq!(look(0), (128, 10, 0, 512));
+    for second in 1..5 {
+        assert_eq!(look(second), (128, 10, 0, 0));
+    }
+    // `pcie-slow` is raised after five seconds, in a place of the user who has the most.
+    assert_eq!(look(5), (128, 10, 1, 2));
+    assert_eq!(look(6), (128, 10, 1, 0), "nobody takes a place back");
+    assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 399));
 }
 
 #[test]

@@ -81,6 +81,24 @@ fn a_registration_without_memory_names_the_limit_that_can_cause_it() {
 }
 
 #[test]
+fn the_remedy_for_a_process_believes_no_job_that_a_user_may_have_named() {
+    let mut s = pair();
+    let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);
+    (row.process_uid, row.errors) = (Some(2), rate(31.0));
+    s.verbs.push(row);
+    for (claimed, says) in [(false, "slurm.conf"), (true, "systemctl edit x.service")] {
+        let mut known = s.clone();
+        let mut processes = known.processes.clone();
+        let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
+        server.cgroup = Some("/system.slice/x.service/slurmstepd.scope/job_7/step_0".into());
+        server.workload_claimed = claimed;
+        known.processes = processes;
+        let found = FindingTracker::default().look(&known.judged(None));
+        assert!(found[0].next.contains(says), "{:?}", found[0]);
+    }
+}
+
+#[test]
 fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     let mut s = pair();
     let mut row = rows::verb(251, "server", "reg_mr", 3.0, &[(12, 31)], false);

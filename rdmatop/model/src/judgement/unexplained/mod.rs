@@ -22,6 +22,7 @@ use crate::{
 };
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::text;
+use rdmatop_base::turns::in_turn;
 
 /// Bytes per second, both ways together, from which traffic needs an explanation. Management datagrams are
 /// far less.
@@ -244,10 +245,11 @@ fn cause(device: &DeviceRow, openers: Option<&OpenersSample>) -> Cause {
 
 /// The remedy: who the candidates are, or how to find them.
 fn words(device: &str, openers: &OpenersSample) -> NextStep {
-    let mut own = openers.found.iter().filter(|one| one.device == device);
-    let named = own.by_ref().take(NAMED).map(described);
+    let own = || openers.found.iter().filter(|one| one.device == device);
+    let named = in_turn(own(), NAMED, |one| one.user);
+    let more = own().count() - named.len();
+    let named = named.into_iter().map(described);
     let named = named.reduce(|all, one| step!("{}, {}", all, one));
-    let more = own.count();
     let Some(named) = named else {
         return match (openers.cut, openers.hidden) {
             // Nobody was found is no proof: a user who wants to stay unseen can open as many files.

@@ -307,6 +307,7 @@ fn opener(pid: u32, workload: Option<&str>, libraries: &[&str]) -> Opener {
     Opener {
         device: "mlx5_0".into(),
         pid,
+        user: (pid < 100).then_some(1000),
         comm: Some("python3".into()),
         workload: workload.map(str::to_owned),
         libraries: Some(libraries.iter().map(|&name| name.to_owned()).collect()),
@@ -359,6 +360,13 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
     let many = (1..=7).map(|pid| opener(pid, None, &[])).collect();
     let many = said(at(many, true));
     assert!(many.contains("python3 (PID 4) and 3 more; others may"), "{many}");
+    // Another user's is named, however many processes the first one has.
+    let two = (1..=7).chain([231]).map(|pid| opener(pid, None, &[])).collect();
+    let two = said(at(two, false));
+    assert!(
+        two.ends_with("python3 (PID 3), python3 (PID 231) and 4 more"),
+        "{two}"
+    );
 }
 
 #[test]

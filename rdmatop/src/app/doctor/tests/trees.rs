@@ -182,7 +182,9 @@ pub(super) fn gpu_node() -> Fake {
     }
     fake.sys("module/nvidia/refcnt", "9\n")
         .sys("module/nvidia_peermem/refcnt", "0\n");
-    fake.proc("900/comm", "containerd\n").proc("900/limits", LIMITS);
+    fake.proc("900/comm", "containerd\n")
+        .proc("900/status", "Uid:\t0\t0\t0\t0\n")
+        .proc("900/limits", LIMITS);
     for pid in [4711, 4712] {
         job(
             &fake,
