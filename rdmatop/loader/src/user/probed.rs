@@ -71,19 +71,6 @@ impl<T> Probed<T> {
         }
     }
 
-    /// Removes and returns the probes that treat this place as another function; `None` if a QP uses them.
-    /// Otherwise what one program says about a function would be counted for the QPs of all programs.
-    pub(super) fn contradicting(&mut self, point: &ProbePoint) -> Option<Vec<T>> {
-        let contradicts = |other: &ProbePoint| {
-            let same_place = other.file == point.file && other.offset == point.offset;
-            let same_program = other.pid.is_none() || point.pid.is_none() || other.pid == point.pid;
-            same_place && same_program && other.function != point.function
-        };
-        let mut entries = self.entries.iter();
-        let used = entries.any(|(other, entry)| contradicts(other) && entry.users > 0);
-        (!used).then(|| self.remove(|other, _| contradicts(other)))
-    }
-
     /// Removes and returns probes so that one more function can be probed; `None` if all are in use.
     pub(super) fn make_room(&mut self) -> Option<Vec<T>> {
         if self.entries.len() < self.most {
@@ -168,36 +155,6 @@ mod tests {
         assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
         assert_eq!(probed.unreachable(12 * second, |deleted| *deleted), [true]);
         assert_eq!(probed.len(), 1, "the other file may be mapped again");
-    }
-
-    #[test]
-    fn a_function_is_one_thing_for_all_programs() {
-        let mut probed = Probed::new(8);
-        probed.add(point(1, 0), "sends");
-        let other = |pid, inode| ProbePoint {
-            function: Function::PostRecv,
-            pid,
-            ..point(inode, 0)
-        };
-        assert_eq!(probed.contradicting(&point(1, 0)), Some(vec![]));
-        assert_eq!(
-            probed.contradicting(&other(None, 2)),
-            Some(vec![]),
-            "of another file"
-        );
-        assert_eq!(probed.contradicting(&other(None, 1)), None);
-        assert_eq!(probed.contradicting(&other(Some(7), 1)), None);
-        probed.release(&[point(1, 0)], 5);
-        assert_eq!(probed.contradicting(&other(Some(7), 1)), Some(vec!["sends"]));
-        probed.add(other(Some(7), 1), "receives of one");
-        assert_eq!(
-            probed.contradicting(&ProbePoint {
-                pid: Some(8),
-                ..point(1, 0)
-            }),
-            Some(vec![])
-        );
-        assert_eq!(probed.contradicting(&point(1, 0)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io::BufReader, path::Path};
 
-use super::hooks::{Data, Function};
+use super::hooks::{Function, GIVE};
 use rdmatop_sources::root;
 use rdmatop_sources::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
@@ -85,10 +85,10 @@ impl Finder {
             .map(|(function, place)| self.point(pid, posts, *function, place));
         let mut points: Vec<_> = points.collect::<Result<_, _>>()?;
         let provider = points.first().map(|(point, _)| point.file);
-        for place in &of_cqs {
+        for (number, place) in &of_cqs {
             // A word that is no function pointer may still be the address of code.
             let of_provider = posts.file(place).map(|file| file.identity) == provider;
-            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx, place) {
+            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx(*number), place) {
                 points.push(found);
             }
         }
@@ -208,12 +208,16 @@ enum Reach {
 
 /// Returns `start_poll` and `next_poll` of a CQ, if they and `end_poll` are three different functions, else
 /// nothing. A CQ without such calls has zeros there, or words of the provider's own.
-fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
+fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<(usize, Place)> {
     let (Some(start), Some(next), Some(end)) = (start, next, end) else {
         return Vec::new();
     };
     let distinct = start != next && next != end && end != start;
-    if distinct { vec![start, next] } else { Vec::new() }
+    if distinct {
+        vec![(0, start), (1, next)]
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns the `ibv_wr_*` calls of a QP that are to be probed: an empty list if it has none, `None` if not
@@ -227,9 +231,8 @@ fn extended<const N: usize>(
         // three addresses of code.
         return Some(Vec::new());
     };
-    let data = [Data::Inline, Data::InlineList, Data::Sge, Data::List].map(Function::Data);
     let begin = BEGIN.map(|(number, opcode)| (number, Function::Begin(opcode)));
-    let given = (SET_INLINE_DATA..).zip(data);
+    let given = (SET_INLINE_DATA..).zip(GIVE.map(Function::Data));
     let mut calls = Vec::with_capacity(N);
     for (number, function) in begin.into_iter().chain(given) {
         match (found.extended.get(number)?, places.get(number)?) {
@@ -254,7 +257,7 @@ fn extended<const N: usize>(
 mod tests {
     use std::fs;
 
-    use super::*;
+    use super::{super::hooks::Data, *};
 
     const N: usize = 22;
 

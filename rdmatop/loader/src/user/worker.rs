@@ -431,11 +431,6 @@ impl Work {
         if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let Some(contradicting) = self.probed.contradicting(&point) else {
-            let why = "another program says that one of its functions is another one";
-            return Err(Obstacle::new(CauseId::NotProbed, why, ""));
-        };
-        self.unprobe(contradicting);
         let Some(gone) = self.probed.make_room() else {
             let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
             return Err(Obstacle::new(

@@ -14,7 +14,10 @@ mod helper;
 mod places;
 mod process;
 
-pub use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
+pub use abi::{
+    BEGIN, CONTEXT_POLL_CQ, CONTEXT_POST_SEND, CQ_EX_CALLS, CQ_EX_OUTCOME, QP_EX_CALLS, QP_EX_WR_ID,
+    SET_INLINE_DATA, WR_START, after_landing_pad,
+};
 pub use code::Code;
 pub use files::{Libraries, Opened, answers};
 pub use functions::{Functions, functions};
