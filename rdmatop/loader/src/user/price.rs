@@ -50,7 +50,7 @@ impl Sample {
         let pid = std::process::id();
         let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;
         let place = place?;
-        let file = file(pid, &place).ok()?;
+        let file = file(pid, &place).ok()??;
         let offset = place.offset + after_landing_pad(&file.code(place.offset));
         Some((file, offset))
     }

@@ -1,12 +1,11 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::{collections::BTreeSet, io::BufReader, path::Path};
+use std::collections::BTreeSet;
 
 use super::hooks::{Function, GIVE};
-use rdmatop_sources::root;
 use rdmatop_sources::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
-    Unanswered, WR_START, after_landing_pad, answers, file,
+    Unanswered, WR_START, after_landing_pad, file,
 };
 
 /// A function in a file.
@@ -172,15 +171,13 @@ impl Finder {
         if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
             return Ok((file, Reach::System));
         }
+        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
         // Opening the file, and attaching a probe to it, reads it.
-        let mounts = root::open(Path::new("/proc/self/mountinfo")).map(BufReader::new);
-        if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
+        let Some(file) = file(pid, place).map_err(failed)? else {
             let why =
                 "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
             return Err(Unfit::Never(why.into()));
-        }
-        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
-        let file = file(pid, place).map_err(failed)?;
+        };
         if file.identity != mapped.identity {
             return Err(Unfit::NotYet("the file of its library changes".into()));
         }
@@ -255,7 +252,7 @@ fn extended<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::{super::hooks::Data, *};
 
@@ -342,11 +339,6 @@ mod tests {
         fs::copy(provider, &copy).unwrap();
         let at = mapped(&copy);
         let (mut begins, mut inside) = (says(at), says(at + 1));
-        let mounts = BufReader::new(fs::File::open("/proc/self/mountinfo").unwrap());
-        if !answers(mounts, begins.plain[0].unwrap().device) {
-            refused(&begins, "file system");
-            return;
-        }
         assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
         (begins.user, inside.user) = (None, None);
         assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));

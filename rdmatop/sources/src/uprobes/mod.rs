@@ -19,7 +19,7 @@ pub use abi::{
     SET_INLINE_DATA, WR_START, after_landing_pad,
 };
 pub use code::Code;
-pub use files::{Libraries, Opened, answers};
+pub use files::{Libraries, Opened};
 pub use functions::{Functions, functions};
 #[cfg(feature = "testkit")]
 pub use helper::helper_is;
