@@ -24,6 +24,8 @@ pub(super) struct ProbePoint {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) points: Vec<(ProbePoint, Opened)>,
+    /// The user of the program, if it has one alone.
+    pub(super) user: Option<u32>,
     /// Every send of the QP goes through one of these functions.
     pub(super) sends_are_seen: bool,
 }
@@ -93,6 +95,7 @@ impl Finder {
         }
         Ok(Target {
             points,
+            user: posts.user,
             sends_are_seen,
         })
     }

@@ -19,11 +19,12 @@ use rustix::time::ClockId;
 
 use super::{
     LOOK, Ready, Shared, UserOptions,
+    failures::Failures,
     guard::Guard,
     hooks::Function,
     locked, off,
     price::Sample,
-    probed::Probed,
+    probed::{Full, Party, Probed},
     target::{Finder, ProbePoint, Program, Target, Unfit},
 };
 use crate::{
@@ -35,7 +36,11 @@ use crate::{
 };
 use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
-use rdmatop_sources::{clock, limits, privileges::Raised, uprobes::Opened};
+use rdmatop_sources::{
+    clock, limits,
+    privileges::Raised,
+    uprobes::{Opened, user},
+};
 
 /// How often to try a QP that cannot be probed yet before giving up.
 const TRIES: u32 = 10;
@@ -45,8 +50,6 @@ const MOST_FUNCTIONS: usize = 128;
 const TIDY_NS: u64 = 1_000_000_000;
 /// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds.
 const HELD_NS: u64 = 10_000_000_000;
-/// The most failures to report, each in a line of its own.
-const MOST_FAILURES: usize = 4;
 
 /// Loaded programs by name.
 pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
@@ -93,7 +96,7 @@ impl Worker {
             judged: HashMap::new(),
             guard: Guard::new(options.limit),
             rejected: (0, 0),
-            failures: BTreeMap::new(),
+            failures: Failures::default(),
             finder: Finder::default(),
             silent: BTreeSet::new(),
             users: BTreeSet::new(),
@@ -180,7 +183,7 @@ struct Work {
     /// Rejected sends and receives of QPs that no longer have a slot.
     rejected: (u64, u64),
     /// Failures by process, as long as the process has QPs.
-    failures: BTreeMap<u32, Cause>,
+    failures: Failures,
     finder: Finder,
     /// Processes whose memory did not answer in time.
     silent: BTreeSet<u32>,
@@ -228,7 +231,7 @@ impl Work {
             }
         }
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
-        self.failures.retain(|pid, _| alive.contains(pid));
+        self.failures.retain(|pid| alive.contains(&pid));
         self.silent.retain(|pid| alive.contains(pid));
         // No QP has asked again, so those that waited are gone.
         self.held
@@ -345,14 +348,16 @@ impl Work {
         };
         let Target {
             points,
+            user,
             sends_are_seen,
         } = target;
+        let party = Party { user, pid: qp.pid };
         if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
             return Verdict::Waits(monotonic());
         }
         let mut since_ns = 0;
         for (point, file) in points {
-            match self.probe(point, file) {
+            match self.probe(point, file, party) {
                 Ok(since) => {
                     since_ns = since_ns.max(since);
                     uses.push(point);
@@ -421,24 +426,23 @@ impl Work {
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
         log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
-        if self.failures.len() < MOST_FAILURES {
-            self.failures.entry(qp.pid).or_insert(cause);
-        }
+        self.failures.add(qp.pid, user(qp.pid), cause);
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
-    fn probe(&mut self, point: ProbePoint, file: Opened) -> Result<u64, Obstacle> {
+    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, Obstacle> {
         if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let Some(gone) = self.probed.make_room() else {
-            let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
-            return Err(Obstacle::new(
-                CauseId::NotProbed,
-                why,
-                "--uprobes=PID probes one process",
-            ));
-        };
+        let gone = self.probed.make_room(of).map_err(|full| {
+            let (who, most) = match full {
+                Full::Process => ("its", MOST_FUNCTIONS / 4),
+                Full::User => ("its user's", MOST_FUNCTIONS / 2),
+                Full::All => ("living", MOST_FUNCTIONS),
+            };
+            let why = format!("{who} queue pairs use {most} functions that are probed already");
+            Obstacle::new(CauseId::NotProbed, why, "--uprobes=PID probes one process")
+        })?;
         self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
@@ -452,7 +456,7 @@ impl Work {
             _events: events,
             file: file.into_file(),
         };
-        self.probed.add(point, probes);
+        self.probed.add(point, probes, of);
         Ok(since_ns)
     }
 
@@ -525,7 +529,7 @@ impl Work {
         report.rejected_sends = sends;
         report.rejected_receives = receives;
         let held = self.held.as_ref().map(|(_, cause)| cause);
-        report.failures = self.failures.values().chain(held).cloned().collect();
+        report.failures = self.failures.causes().chain(held).cloned().collect();
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%",

@@ -25,7 +25,7 @@ pub use functions::{Functions, functions};
 pub use helper::helper_is;
 pub use helper::{Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_alone, serve};
 pub use places::Place;
-pub use process::{Process, file};
+pub use process::{Process, file, user};
 
 /// Reads what a process says, in the calling process and not in a helper.
 #[cfg(any(test, feature = "testkit"))]

@@ -101,7 +101,7 @@ pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
 
 /// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
 /// of its directory in /proc would not do: that is its effective user alone.
-pub(super) fn user(pid: u32) -> Option<u32> {
+pub fn user(pid: u32) -> Option<u32> {
     let path = PathBuf::from(format!("/proc/{pid}/status"));
     let status = root::read(&path, Status::LIMIT).ok()?;
     let status = String::from_utf8_lossy(&status);
