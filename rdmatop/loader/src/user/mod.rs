@@ -12,6 +12,7 @@ mod hooks;
 mod price;
 mod probed;
 mod target;
+mod turns;
 mod worker;
 
 use std::{

@@ -1,6 +1,6 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use super::hooks::{Function, GIVE};
 use rdmatop_sources::uprobes::{
@@ -24,8 +24,6 @@ pub(super) struct ProbePoint {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) points: Vec<(ProbePoint, Opened)>,
-    /// The user of the program, if it has one alone.
-    pub(super) user: Option<u32>,
     /// Every send of the QP goes through one of these functions.
     pub(super) sends_are_seen: bool,
 }
@@ -54,6 +52,8 @@ pub(super) struct Program {
 pub(super) struct Finder {
     helper: Option<Helper>,
     libraries: Libraries,
+    /// How long the last answer about a QP took, ns.
+    pub(super) took_ns: u64,
 }
 
 const LOST: &str = "the process that reads memory has ended";
@@ -95,7 +95,6 @@ impl Finder {
         }
         Ok(Target {
             points,
-            user: posts.user,
             sends_are_seen,
         })
     }
@@ -121,7 +120,9 @@ impl Finder {
 
     fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
         let mut helper = self.helper().map_err(Unfit::NotYet)?;
+        let asked = Instant::now();
         let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
+        self.took_ns = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
         match answer {
             Ok(said) => {
                 self.helper = Some(helper);

@@ -26,6 +26,7 @@ use super::{
     price::Sample,
     probed::{Full, Party, Probed},
     target::{Finder, ProbePoint, Program, Target, Unfit},
+    turns::{ROUND_NS, Turns},
 };
 use crate::{
     attach::{
@@ -98,6 +99,7 @@ impl Worker {
             rejected: (0, 0),
             failures: Failures::default(),
             finder: Finder::default(),
+            turns: Turns::default(),
             silent: BTreeSet::new(),
             users: BTreeSet::new(),
             held: None,
@@ -185,6 +187,8 @@ struct Work {
     /// Failures by process, as long as the process has QPs.
     failures: Failures,
     finder: Finder,
+    /// Whose QPs are looked at next.
+    turns: Turns,
     /// Processes whose memory did not answer in time.
     silent: BTreeSet<u32>,
     /// Processes with living QPs, including those that are not to be probed.
@@ -239,6 +243,8 @@ impl Work {
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
+        let mut waiting = Vec::new();
+        let mut users = BTreeMap::new();
         for qp in qps {
             let key = (qp.number, qp.born_ns);
             let now = self.qps.read(qp.number);
@@ -251,14 +257,26 @@ impl Work {
             };
             // Skip a destroyed QP: the memory of its program no longer describes it.
             if let Some(tried) = tried.filter(|_| qp.lives) {
-                // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
-                let rights = Raised::for_attach();
-                let mut uses = Vec::new();
-                let verdict = self.judge(qp, now.handle, tried, &mut uses);
-                drop(rights);
-                let known = self.judged.entry(key).or_default();
-                (known.verdict, known.uses) = (verdict, uses);
+                let user = *users.entry(qp.pid).or_insert_with(|| user(qp.pid));
+                waiting.push((qp, now.handle, tried, Party { user, pid: qp.pid }));
             }
+        }
+        self.turns.order(&mut waiting, |(.., party)| *party);
+        for (qp, handle, tried, party) in waiting {
+            let since_ns = monotonic();
+            if since_ns.saturating_sub(now_ns) > ROUND_NS {
+                break;
+            }
+            if !self.turns.may_ask(party.user, since_ns) {
+                continue;
+            }
+            // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
+            let rights = Raised::for_attach();
+            let mut uses = Vec::new();
+            let verdict = self.judge(qp, handle, tried, party, &mut uses);
+            drop(rights);
+            let known = self.judged.entry((qp.number, qp.born_ns)).or_default();
+            (known.verdict, known.uses) = (verdict, uses);
         }
         self.tidy(now_ns);
         self.account()
@@ -322,7 +340,14 @@ impl Work {
     }
 
     /// Finds and probes the functions that a QP's program posts with.
-    fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<ProbePoint>) -> Verdict {
+    fn judge(
+        &mut self,
+        qp: SlotQp,
+        handle: u64,
+        tried: u32,
+        party: Party,
+        uses: &mut Vec<ProbePoint>,
+    ) -> Verdict {
         // Each question to such a process would take the whole time limit.
         if self.silent.contains(&qp.pid) {
             return Verdict::Unfit;
@@ -332,7 +357,16 @@ impl Work {
             handle,
             qpn: qp.qpn,
         };
-        let target = match self.finder.of(program, self.options.ends) {
+        let found = self.finder.of(program, self.options.ends);
+        let took_ns = std::mem::take(&mut self.finder.took_ns);
+        if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
+            let why = format!(
+                "its memory took {} ms to answer, so others come first",
+                took_ns / 1_000_000
+            );
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+        }
+        let target = match found {
             Ok(target) => target,
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
             Err(Unfit::Silent) => {
@@ -348,10 +382,8 @@ impl Work {
         };
         let Target {
             points,
-            user,
             sends_are_seen,
         } = target;
-        let party = Party { user, pid: qp.pid };
         if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
             return Verdict::Waits(monotonic());
         }
