@@ -133,6 +133,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
         (*user).handle = handle;
         (*user).tx_rejected = 0;
         (*user).rx_rejected = 0;
+        (*user).hits = 0;
         (*user).probed_birth_ns = 0;
         (*slot).born_ns = known.born_ns;
         (*slot).owner_start_ns = known.owner_start_ns;
@@ -338,6 +339,9 @@ pub(super) fn hit(qp: u64) -> Option<u32> {
         unsafe { add(&raw mut (*hits).unmatched, 1) };
         return None;
     };
-    // SAFETY: the map checked the pointer.
-    Some(unsafe { *number })
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        add(&raw mut (*USER_QPS.get_ptr_mut(*number)?).hits, 1);
+        Some(*number)
+    }
 }

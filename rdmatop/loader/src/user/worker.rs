@@ -150,6 +150,9 @@ struct Judged {
     verdict: Verdict,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
+    /// Whose QP it is, and how often its calls hit a probe.
+    pid: u32,
+    hits: u64,
     /// The probed functions that it uses, until it is destroyed.
     uses: Vec<ProbePoint>,
 }
@@ -159,6 +162,8 @@ impl Default for Judged {
         Self {
             verdict: Verdict::Tried(0),
             rejected: (0, 0),
+            pid: 0,
+            hits: 0,
             uses: Vec::new(),
         }
     }
@@ -250,6 +255,7 @@ impl Work {
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
+            (known.pid, known.hits) = (qp.pid, now.hits);
             let tried = match known.verdict {
                 Verdict::Tried(tried) => Some(tried),
                 Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
@@ -546,7 +552,13 @@ impl Work {
         }
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
-        let too_costly = self.guard.exceeds(sum.hits, Duration::from_nanos(monotonic()));
+        let mut by_pid = BTreeMap::new();
+        for qp in self.judged.values() {
+            *by_pid.entry(qp.pid).or_default() += qp.hits;
+        }
+        let too_costly = self
+            .guard
+            .exceeds(sum.hits, by_pid, Duration::from_nanos(monotonic()));
         let mut shared = locked(&self.shared);
         let ready = shared.ready.len() as u64;
         let report = &mut shared.report;
@@ -564,9 +576,12 @@ impl Work {
         report.failures = self.failures.causes().chain(held).cloned().collect();
         if too_costly {
             let why = format!(
-                "the probes took {:.0}% of a core from the programs, and may take {:.0}%",
+                "the probes took {:.0}% of a core from the programs, and may take {:.0}%{}",
                 self.guard.cores().unwrap_or(0.0) * 100.0,
-                self.options.limit * 100.0
+                self.options.limit * 100.0,
+                self.guard.most().map_or_else(String::new, |(pid, share)| {
+                    format!("; {:.0}% of the calls were those of process {pid}", share * 100.0)
+                })
             );
             let remedy = "`--uprobe-limit` takes a higher percentage, `--uprobes=PID` probes one process";
             report.off = Some(off(Obstacle::new(
