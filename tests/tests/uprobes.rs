@@ -147,6 +147,10 @@ fn a_limit_that_is_passed_removes_the_probes_and_counts_are_unknown() -> Result<
         uprobes["off"]["remedy"].to_string().contains("--uprobe-limit"),
         "{uprobes}"
     );
+    let why = uprobes["off"]["why"].to_string();
+    let pids = [pair.client.pid, pair.server.pid];
+    let named = |pid: &u32| why.contains(&format!("% were those of process {pid}"));
+    ensure!(pids.iter().any(named), "{pids:?}: {why}");
     for qpn in &pair.client.qpns {
         let row = sample.qp(pair.client.pid, *qpn)?;
         ensure!(row.field("tx_wr_posted").is_null(), "{row:?}");

@@ -53,7 +53,7 @@ mod tests {
             failures.add(pid, user, obstacle.takes(format!("{pid}"), Concerns::Host));
             failures
                 .causes()
-                .map(|cause| cause.what.to_string())
+                .map(|cause| cause.what.clone())
                 .collect::<Vec<_>>()
         };
         for pid in 1..9 {

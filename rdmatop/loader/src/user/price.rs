@@ -18,6 +18,7 @@ pub(super) struct Sample {
 }
 
 /// The word of a context that names `post_send`.
+#[expect(clippy::cast_possible_truncation, reason = "an offset in a structure")]
 const POST: usize = CONTEXT_POST_SEND as usize / 8;
 
 static RETURNS: AtomicI32 = AtomicI32::new(0);

@@ -162,13 +162,9 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_makes_room_with_all_of_its_file() {
         let mut probed = Probed::new(5);
-        for (inode, offset) in [(1, 0), (1, 16), (2, 0), (3, 0)] {
+        for (pid, (inode, offset)) in (1..).zip([(1, 0), (1, 16), (2, 0), (3, 0)]) {
             assert_eq!(probed.make_room(of(9)).map(|gone| gone.len()), Ok(0));
-            probed.add(
-                point(inode, offset),
-                (inode, offset),
-                of(offset as u32 + inode as u32),
-            );
+            probed.add(point(inode, offset), (inode, offset), of(pid));
         }
         probed.add(point(3, 16), (3, 16), of(5));
         assert_eq!(probed.make_room(of(9)), Err(Full::All), "all are in use");

@@ -1,6 +1,9 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::hooks::{Function, GIVE};
 use rdmatop_sources::uprobes::{
@@ -56,6 +59,9 @@ pub(super) struct Finder {
     pub(super) took_ns: u64,
 }
 
+/// How many locks are waited for that are not free within this time.
+const MOST_WAITS: u32 = 2;
+const SHORT: Duration = Duration::from_millis(500);
 const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
@@ -99,11 +105,19 @@ impl Finder {
         })
     }
 
-    /// Returns the first of these processes whose memory lock is held.
+    /// Returns the first of these processes whose memory lock is held. Of locks that are held for less than the
+    /// helper waits, not many are waited for.
     pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
+        let mut waits = 0;
         for pid in pids {
             let mut helper = self.helper()?;
-            match helper.lock_is_free(pid) {
+            let asked = Instant::now();
+            let answer = helper.lock_is_free(pid);
+            waits += u32::from(asked.elapsed() > SHORT);
+            if waits > MOST_WAITS {
+                return Ok(Some(pid));
+            }
+            match answer {
                 Ok(()) => self.helper = Some(helper),
                 Err(Unanswered::Late) => return Ok(Some(pid)),
                 Err(Unanswered::Lost) => return Err(LOST.into()),

@@ -268,9 +268,10 @@ impl Work {
             }
         }
         self.turns.order(&mut waiting, |(.., party)| *party);
+        let begun_ns = monotonic();
         for (qp, handle, tried, party) in waiting {
             let since_ns = monotonic();
-            if since_ns.saturating_sub(now_ns) > ROUND_NS {
+            if since_ns.saturating_sub(begun_ns) > ROUND_NS {
                 break;
             }
             if !self.turns.may_ask(party.user, since_ns) {
@@ -580,7 +581,10 @@ impl Work {
                 self.guard.cores().unwrap_or(0.0) * 100.0,
                 self.options.limit * 100.0,
                 self.guard.most().map_or_else(String::new, |(pid, share)| {
-                    format!("; {:.0}% of the calls were those of process {pid}", share * 100.0)
+                    format!(
+                        "; of the calls for known queue pairs {:.0}% were those of process {pid}",
+                        share * 100.0
+                    )
                 })
             );
             let remedy = "`--uprobe-limit` takes a higher percentage, `--uprobes=PID` probes one process";

@@ -246,6 +246,8 @@ mod tests {
             31 22 0:45 / /home rw shared:7 master:2 - nfs4 server:/home rw\n\
             32 22 0:46 /a\\040- /mnt rw - overlay overlay rw,lowerdir=/x\n\
             33 22 0:47 / /mnt/ext4 rw -\n";
+        const THEIRS: &[u8] = b"70 1 254:1 /lib /lib rw - ext4 /dev/vda1 rw\n\
+            71 70 0:44 / /mnt rw - ext4 x rw\n72 70 0:99 / /x rw - tmpfs x rw\n\xff 1\n";
         let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), b"");
         assert!(own(22, (254, 1)) && own(32, (0, 46)) && own(32, (254, 1)));
         for mount in [30, 31, 33, 254, 1] {
@@ -255,8 +257,6 @@ mod tests {
             assert!(!own(22, device), "{device:?}");
         }
         // Of another mount namespace only the device counts: its user may mount there himself.
-        const THEIRS: &[u8] = b"70 1 254:1 /lib /lib rw - ext4 /dev/vda1 rw\n\
-            71 70 0:44 / /mnt rw - ext4 x rw\n72 70 0:99 / /x rw - tmpfs x rw\n\xff 1\n";
         let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), THEIRS);
         assert!(theirs(70));
         assert!(!theirs(71) && !theirs(72) && !theirs(73));
