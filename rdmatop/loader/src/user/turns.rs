@@ -7,8 +7,10 @@ use super::probed::Party;
 
 /// How long a round of questions may take, ns. What is left waits for the next round.
 pub(super) const ROUND_NS: u64 = 250_000_000;
-/// A user of whose processes a question took longer than this, ns, is not asked for [`REST`] times as long.
+/// A question that takes longer than this, ns, is late. Where [`CREDIT_NS`] were spent on the user, he is not
+/// asked for [`REST`] times as long: one process that is stuck does not make the others of its user wait.
 const LATE_NS: u64 = 1_000_000_000;
+const CREDIT_NS: u64 = 4_000_000_000;
 const REST: u64 = 4;
 /// Time that was spent counts half after this time, ns.
 const HALF_NS: u64 = 10_000_000_000;
@@ -55,7 +57,8 @@ impl Turns {
         }
         *self.spent.entry(party).or_default() += took_ns;
         let is_late = took_ns > LATE_NS;
-        if is_late {
+        let of_user = self.spent.iter().filter(|(of, _)| of.user == party.user);
+        if is_late && of_user.map(|(_, spent)| spent).sum::<u64>() > CREDIT_NS {
             self.rests
                 .insert(party.user, now_ns.saturating_add(REST.saturating_mul(took_ns)));
         }
@@ -129,11 +132,23 @@ mod tests {
     }
 
     #[test]
+    fn one_process_that_is_stuck_leaves_others_of_its_user_their_turn() {
+        let mut turns = Turns::default();
+        assert!(turns.took(party(0, 7), 2 * SECOND, 2 * SECOND));
+        assert!(turns.may_ask(Some(0), 2 * SECOND));
+        for pid in 8..10 {
+            assert!(turns.took(party(0, pid), 2 * SECOND, 6 * SECOND));
+        }
+        assert!(!turns.may_ask(Some(0), 13 * SECOND) && turns.may_ask(Some(0), 14 * SECOND));
+        assert!(turns.may_ask(Some(1), 6 * SECOND));
+    }
+
+    #[test]
     fn a_user_whose_processes_answer_late_delays_no_other_for_long() {
         let (longest, hostile) = rounds(1900 * MS);
         assert!(longest < 2 * SECOND, "{longest} ns");
         assert!(
-            (5 * SECOND..12 * SECOND).contains(&hostile),
+            (5 * SECOND..17 * SECOND).contains(&hostile),
             "{hostile} ns of 50 s"
         );
         let (longest, _) = rounds(900 * MS);
