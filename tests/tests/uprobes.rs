@@ -147,6 +147,10 @@ fn a_limit_that_is_passed_removes_the_probes_and_counts_are_unknown() -> Result<
         uprobes["off"]["remedy"].to_string().contains("--uprobe-limit"),
         "{uprobes}"
     );
+    let why = uprobes["off"]["why"].to_string();
+    let pids = [pair.client.pid, pair.server.pid];
+    let named = |pid: &u32| why.contains(&format!("% were those of process {pid}"));
+    ensure!(pids.iter().any(named), "{pids:?}: {why}");
     for qpn in &pair.client.qpns {
         let row = sample.qp(pair.client.pid, *qpn)?;
         ensure!(row.field("tx_wr_posted").is_null(), "{row:?}");
@@ -361,32 +365,68 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// A user's programs that claim to post with other functions than they do.
+/// Starts a user's program that claims to post with other functions than it does.
+fn liar(says: &str, behind: &str) -> Result<Traffic> {
+    // A copy that another user can run.
+    let program = std::env::temp_dir().join("idle-qps-says");
+    if !program.exists() {
+        fs::copy(traffic::path("idle-qps")?, &program)?;
+    }
+    let mut command = Command::new("prlimit");
+    command
+        .args([
+            "--memlock=unlimited:unlimited",
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ])
+        .arg(&program)
+        .args(["--qps", "1", "--says", says, "--behind", behind]);
+    Ok(Traffic {
+        child: Child::spawn(&mut command)?,
+    })
+}
+
+/// A provider's function is probed for all programs, and the first one that has it says which one it is.
+#[test]
+fn a_program_that_says_the_wrong_function_changes_no_count_of_others() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes of exchanged functions") else {
+        return Ok(());
+    };
+    let liar = liar("exchanged", "0")?;
+    liar.ready()?;
+    // Its QP is judged after that of the program above.
+    let idle = standing()?;
+    let probed = probing(4)?;
+    let kernel = Window::open(&[])?;
+    let pair = Perftest::new("ib_send_bw")
+        .iterations(1000)
+        .args(&["-l", "4"])
+        .run()?;
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    idle.finish()?;
+    liar.finish()?;
+    let [sends, _, bytes] = is_equal(&pair.client, &probed, &kernel)?;
+    let [_, receives, _] = is_equal(&pair.server, &probed, &kernel)?;
+    let uprobes = &probed.value()["health"]["uprobes"];
+    println!("{sends} sends, {receives} receives, {bytes} bytes, {uprobes}");
+    ensure!(sends == pair.client.iterations && receives > 0);
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
+    Ok(())
+}
+
+/// A user's programs that claim to post with code that is no provider's function.
 #[test]
 fn what_a_program_says_is_probed_only_where_a_provider_s_function_begins() -> Result<()> {
     let Some(_lab) = Lab::enter_data_path("uprobes of what is no provider's function") else {
         return Ok(());
     };
     let idle = standing()?;
-    // A copy that another user can run.
-    let program = std::env::temp_dir().join("idle-qps-says");
-    fs::copy(traffic::path("idle-qps")?, &program)?;
-    let liar = |says: &str, behind: &str| -> Result<Traffic> {
-        let mut command = Command::new("prlimit");
-        command
-            .args([
-                "--memlock=unlimited:unlimited",
-                "setpriv",
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-            ])
-            .arg(&program)
-            .args(["--qps", "1", "--says", says, "--behind", behind]);
-        Ok(Traffic {
-            child: Child::spawn(&mut command)?,
-        })
-    };
     // A function of another library, an address inside it, and one inside the provider's own function.
     let liars = [liar("write", "0")?, liar("write", "5")?, liar("own", "5")?];
     let ready = liars.iter().map(Traffic::ready).collect::<Result<Vec<_>>>()?;

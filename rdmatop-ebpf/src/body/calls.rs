@@ -77,17 +77,35 @@ impl<T: Copy> Calls<T> {
     /// Removes and returns the call that this thread is in, `None` if it is not remembered.
     #[inline(always)]
     pub(crate) fn recall<'a>(&self, hook: u32, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
+        self.recall_if(hook, call, |_| true)
+    }
+
+    /// As [`Calls::recall`], if the remembered call is the one that returns.
+    #[inline(always)]
+    pub(crate) fn recall_if<'a>(
+        &self,
+        hook: u32,
+        call: &'a mut MaybeUninit<T>,
+        returns: impl Fn(&T) -> bool,
+    ) -> Option<&'a T> {
         let key = call_key(hook);
         let entry = self.entry(key)?;
         // SAFETY: the map checked the pointers; no other thread writes what this one has in its entry
         // of the array or of the hash table.
         unsafe {
             if read_volatile(&raw const (*entry).caller) == caller(key) {
+                if !returns(&(*entry).call) {
+                    return None;
+                }
                 copy(&raw const (*entry).call, call.as_mut_ptr());
                 write_volatile(&raw mut (*entry).caller, 0);
                 release(&raw mut (*entry).claims);
             } else {
-                copy(self.rest.get_ptr(&key)?, call.as_mut_ptr());
+                let rest = self.rest.get_ptr(&key)?;
+                if !returns(&*rest) {
+                    return None;
+                }
+                copy(rest, call.as_mut_ptr());
                 let _ = self.rest.remove(&key);
             }
             Some(call.assume_init_ref())

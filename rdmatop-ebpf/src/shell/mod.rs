@@ -100,9 +100,9 @@ const POINTERS: (usize, usize) = match size_of::<pt_regs>() {
     _ => panic!("where the stack pointer is on this machine has to be added"),
 };
 
-/// The stack pointer at the function's entry.
+/// The stack pointer: at the entry of a function, or at its return.
 #[inline(always)]
-pub(crate) fn stack(ctx: &ProbeContext) -> u64 {
+pub(crate) fn stack(ctx: &impl EbpfContext) -> u64 {
     // SAFETY: the register is inside the part of the context that the verifier lets a kprobe read.
     unsafe { ctx.as_ptr().byte_add(POINTERS.0).cast::<u64>().read() }
 }

@@ -2,6 +2,7 @@
 
 use aya_ebpf::{
     EbpfContext, Global,
+    bindings::pt_regs,
     helpers::generated::bpf_get_attach_cookie,
     macros::{kretprobe, map, uprobe, uretprobe},
     maps::ProgramArray,
@@ -11,7 +12,11 @@ use aya_ebpf::{
 use super::{instruction, stack};
 use crate::{
     body::hook,
-    user::{build, cqs, maps::Entered, poll, post, qps, records},
+    user::{
+        build, cqs, poll, post,
+        qps::{self, Entered},
+        records,
+    },
 };
 
 /// Always 0. The verifier knows that, the compiler does not.
@@ -55,9 +60,20 @@ pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {
 #[inline(always)]
 fn entered(ctx: &ProbeContext) -> Entered {
     Entered {
-        function: instruction(ctx),
+        at: instruction(ctx),
         stack: stack(ctx),
+        // SAFETY: the context is that of the running program.
+        cookie: unsafe { bpf_get_attach_cookie(ctx.as_ptr()) },
     }
+}
+
+/// By how much the return of a function moves the stack pointer: on x86-64 it takes the return address.
+const RETURN: u64 = if size_of::<pt_regs>() == 168 { 8 } else { 0 };
+
+/// The stack pointer at the entry of the function that a uretprobe is at the return of.
+#[inline(always)]
+fn left(ctx: &RetProbeContext) -> u64 {
+    stack(ctx).wrapping_sub(RETURN)
 }
 
 macro_rules! post {
@@ -69,14 +85,14 @@ macro_rules! post {
             else {
                 return 0;
             };
-            let _ = post::posting($hook, qp, list, bad, entered(&ctx));
+            let _ = post::posting($hook, qp, list, bad, &entered(&ctx));
             0
         }
 
         #[uretprobe]
         pub(crate) fn $return(ctx: RetProbeContext) -> u32 {
             keep_own_stack(&ctx);
-            let _ = post::posted($hook, ctx.ret::<i32>());
+            let _ = post::posted($hook, ctx.ret::<i32>(), left(&ctx));
             0
         }
     };
@@ -85,13 +101,6 @@ macro_rules! post {
 post!(user_post_send, user_post_send_ret, hook::USER_SEND);
 post!(user_post_recv, user_post_recv_ret, hook::USER_RECV);
 
-/// The cookie that user space attached the probe with. It says which of several functions the probe is on.
-#[inline(always)]
-fn cookie(ctx: &impl EbpfContext) -> u64 {
-    // SAFETY: the context is that of the running program.
-    unsafe { bpf_get_attach_cookie(ctx.as_ptr()) }
-}
-
 #[uprobe]
 pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
@@ -99,7 +108,7 @@ pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
     else {
         return 0;
     };
-    let _ = build::begun(qp, cookie(&ctx), second, fourth);
+    let _ = build::begun(qp, &entered(&ctx), second, fourth);
     0
 }
 
@@ -114,7 +123,7 @@ pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
     ) else {
         return 0;
     };
-    let _ = build::given(qp, cookie(&ctx), second, third, fourth);
+    let _ = build::given(qp, &entered(&ctx), second, third, fourth);
     0
 }
 
@@ -122,7 +131,7 @@ pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = build::aborted(qp);
+        let _ = build::aborted(qp, &entered(&ctx));
     }
     0
 }
@@ -131,7 +140,7 @@ pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
 pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = build::completing(qp);
+        let _ = build::completing(qp, &entered(&ctx));
     }
     0
 }
@@ -139,7 +148,7 @@ pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = build::completed(ctx.ret::<i32>());
+    let _ = build::completed(ctx.ret::<i32>(), left(&ctx));
     0
 }
 
@@ -147,7 +156,7 @@ pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
 pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let (Some(cq), Some(wc)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(2)) {
-        let _ = poll::polling(cq, wc);
+        let _ = poll::polling(cq, wc, &entered(&ctx));
     }
     0
 }
@@ -155,7 +164,7 @@ pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = poll::polled(ctx.ret::<i32>());
+    let _ = poll::polled(ctx.ret::<i32>(), left(&ctx));
     0
 }
 
@@ -163,7 +172,7 @@ pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
 pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
     keep_own_stack(&ctx);
     if let Some(cq) = ctx.arg::<u64>(0) {
-        let _ = cqs::polling(cq, cookie(&ctx));
+        let _ = cqs::polling(cq, &entered(&ctx));
     }
     0
 }
@@ -171,6 +180,6 @@ pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub(crate) fn user_poll_ex_ret(ctx: RetProbeContext) -> u32 {
     keep_own_stack(&ctx);
-    let _ = cqs::polled(ctx.ret::<i32>());
+    let _ = cqs::polled(ctx.ret::<i32>(), left(&ctx));
     0
 }

@@ -15,7 +15,7 @@ use crate::{
             UserBuildingKey, work_flag,
         },
         post::{Segments, class},
-        qps::{hit, hits, missed},
+        qps::{self, Entered, hits, missed},
         records::{self, Request, look, report, unseen},
         sends::{self, doubt},
     },
@@ -28,18 +28,24 @@ mod data {
     pub(super) const INLINE: u64 = 1;
 }
 
-/// Entry of `wr_send(qp)` and the other functions that begin a work request. The lower half of the cookie is
-/// the opcode, the upper half the offset of `wr_id` in a `struct ibv_qp_ex`.
+/// As [`qps::hit`]; also `None` if this is not the function that the QP names.
 #[inline(always)]
-pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()> {
-    let number = hit(qp)?;
+fn hit(qp: u64, at: &Entered) -> Option<u32> {
+    qps::hit(qp).filter(|_| at.is_by(qp))
+}
+
+/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode and the
+/// offset of `wr_id` in a `struct ibv_qp_ex`.
+#[inline(always)]
+pub(crate) fn begun(qp: u64, at: &Entered, second: u64, fourth: u64) -> Option<()> {
+    let number = hit(qp, at)?;
     let batch = USER_BATCHES.get_ptr_mut(number)?;
-    let opcode = cookie as u32;
+    let opcode = (at.cookie & 0xffff) as u32;
     let class = class(opcode);
     if records::wanted() {
         // `wr_send_imm(qp, imm)`, `wr_rdma_write_imm(qp, rkey, remote_addr, imm)`.
         let imm = if opcode == SEND_IMM { second } else { fourth };
-        let _ = begin(number, qp, cookie >> 32, opcode, imm as u32);
+        let _ = begin(number, qp, at.cookie >> 32, opcode, imm as u32);
     }
     // SAFETY: the map checked the pointer; the verifier sees the index masked.
     unsafe {
@@ -53,11 +59,11 @@ pub(crate) fn begun(qp: u64, cookie: u64, second: u64, fourth: u64) -> Option<()
 /// Entry of `wr_set_sge(qp, lkey, addr, length)`, `wr_set_inline_data(qp, addr, length)`, and of the
 /// functions that take `(qp, number, list)`.
 #[inline(always)]
-pub(crate) fn given(qp: u64, how: u64, second: u64, third: u64, fourth: u64) -> Option<()> {
-    let number = hit(qp)?;
+pub(crate) fn given(qp: u64, at: &Entered, second: u64, third: u64, fourth: u64) -> Option<()> {
+    let number = hit(qp, at)?;
     let batch = USER_BATCHES.get_ptr_mut(number)?;
     let mut unread = 0;
-    let bytes = match how {
+    let bytes = match at.cookie & 0xffff {
         data::SGE => fourth & 0xffff_ffff,
         data::INLINE => third,
         _ => {
@@ -87,8 +93,8 @@ pub(crate) fn given(qp: u64, how: u64, second: u64, third: u64, fourth: u64) -> 
 
 /// Entry of `wr_abort(qp)`.
 #[inline(always)]
-pub(crate) fn aborted(qp: u64) -> Option<()> {
-    let number = hit(qp)?;
+pub(crate) fn aborted(qp: u64, at: &Entered) -> Option<()> {
+    let number = hit(qp, at)?;
     let batch = USER_BATCHES.get_ptr_mut(number)?;
     // SAFETY: the map checked the pointer.
     unsafe {
@@ -104,8 +110,8 @@ pub(crate) fn aborted(qp: u64) -> Option<()> {
 /// Entry of `wr_complete(qp)`. At the entry the thread still holds the QP's lock; by the return another
 /// thread may have begun the next batch.
 #[inline(always)]
-pub(crate) fn completing(qp: u64) -> Option<()> {
-    let number = hit(qp)?;
+pub(crate) fn completing(qp: u64, at: &Entered) -> Option<()> {
+    let number = hit(qp, at)?;
     let batch = USER_BATCHES.get_ptr_mut(number)?;
     let key = call_key(hook::USER_COMPLETE);
     // SAFETY: the map checked the pointer.
@@ -114,6 +120,7 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
             return None;
         }
         (*batch).number = u64::from(number);
+        (*batch).stack = at.stack;
         if records::wanted() {
             (*batch).first = first(number, (*batch).wrs);
             (*batch).at_ns = now();
@@ -146,17 +153,20 @@ pub(crate) fn completing(qp: u64) -> Option<()> {
     Some(())
 }
 
-/// Return of `wr_complete`.
+/// Return of `wr_complete`, which was entered with this stack pointer.
 #[inline(always)]
-pub(crate) fn completed(rc: i32) -> Option<()> {
+pub(crate) fn completed(rc: i32, stack: u64) -> Option<()> {
     let key = call_key(hook::USER_COMPLETE);
     let built = USER_BUILT.get_ptr(&key)?;
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let built = unsafe { &*built };
+    if built.stack != stack {
+        return None;
+    }
     if let Some(hits) = hits() {
         // SAFETY: the map checked the pointer.
         unsafe { add(&raw mut (*hits).hits, 1) };
     }
-    // SAFETY: the map checked the pointer; no other thread has this key.
-    let built = unsafe { &*built };
     let _ = post(built, rc);
     if records::wanted() {
         end_batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);

@@ -31,11 +31,11 @@ use crate::{
         OFF_CQ_ID, OFF_CQ_UOBJECT, OFF_CQ_USECNT, OFF_QP_RECV_CQ, OFF_QP_SEND_CQ, OFF_UOBJECT_HANDLE, get,
         member, read,
     },
-    task::{call_key, now},
+    task::now,
     user::{
-        maps::{USER_CQS, USER_POLLS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
-        poll::begin_poll,
-        qps::hits,
+        maps::{USER_CQS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
+        poll::{begin_poll, end_poll},
+        qps::{Entered, hits},
         records::{Request, report, unseen, wanted},
         sends::{doubt, recall},
     },
@@ -124,29 +124,30 @@ pub(super) fn leave(work: &UserWork) {
     }
 }
 
-/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. `at`: the offset of `comp_mask` in a
-/// `struct ibv_cq_ex`, followed by `status` and `wr_id`.
+/// Entry of a provider's `start_poll(cq, attr)` and `next_poll(cq)`. The cookie has the offset of `comp_mask`
+/// in a `struct ibv_cq_ex`, followed by `status` and `wr_id`.
 #[inline(always)]
-pub(crate) fn polling(cq: u64, at: u64) -> Option<()> {
+pub(crate) fn polling(cq: u64, at: &Entered) -> Option<()> {
     if !wanted() || !enabled() {
         return None;
     }
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits()?).hits, 1) };
-    let call = UserPoll { cq, wc: cq + at };
-    begin_poll(hook::USER_POLL_EX, &call);
+    if at.is_by(cq) {
+        let call = UserPoll {
+            cq,
+            wc: cq + (at.cookie >> 32),
+            stack: at.stack,
+        };
+        begin_poll(hook::USER_POLL_EX, &call);
+    }
     Some(())
 }
 
 /// Return of either function: 0 if there is a completion.
 #[inline(always)]
-pub(crate) fn polled(rc: i32) -> Option<()> {
-    let call = call_key(hook::USER_POLL_EX);
-    // SAFETY: the map checked the pointer; no other thread has this key.
-    let UserPoll { cq, wc } = unsafe { *USER_POLLS.get_ptr(&call)? };
-    let _ = USER_POLLS.remove(&call);
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
+pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
+    let UserPoll { cq, wc, .. } = end_poll(hook::USER_POLL_EX, stack)?;
     if rc == 0 && took(cq, wc).is_none() {
         unseen();
     }

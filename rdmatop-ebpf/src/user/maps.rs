@@ -245,6 +245,8 @@ pub(crate) struct UserPoll {
     /// Where the provider writes completions. For `start_poll` and `next_poll`: the address in the CQ at
     /// which they put status and `wr_id` of one completion.
     pub(crate) wc: u64,
+    /// As [`UserCall::stack`].
+    pub(crate) stack: u64,
 }
 
 /// A QP as a probe on a program sees it.
@@ -256,16 +258,6 @@ pub(crate) struct UserKey {
     /// Process.
     pub(crate) pid: u32,
     pub(crate) reserved: u32,
-}
-
-/// Where a thread was when it entered a function that posts.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Entered {
-    /// The address of the function.
-    pub(crate) function: u64,
-    /// The thread's stack pointer.
-    pub(crate) stack: u64,
 }
 
 /// A post in flight.
@@ -280,8 +272,9 @@ pub(crate) struct UserCall {
     pub(crate) bad: u64,
     /// When the program called, ns; 0 if no records are made.
     pub(crate) at_ns: u64,
-    /// Which function was called, and the thread's stack pointer at its entry.
-    pub(crate) at: Entered,
+    /// The thread's stack pointer at the entry, by which the call's return is told from that of a probed
+    /// function that it calls.
+    pub(crate) stack: u64,
 }
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`. The program holds the QP's lock meanwhile, so
@@ -302,6 +295,8 @@ pub(crate) struct UserBatch {
     /// `ibv_wr_complete`.
     pub(crate) first: u64,
     pub(crate) at_ns: u64,
+    /// As [`UserCall::stack`], of the call of `ibv_wr_complete`.
+    pub(crate) stack: u64,
 }
 
 /// A destroy in flight.

@@ -14,7 +14,7 @@ use crate::{
     task::{call_key, now},
     user::{
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
-        qps::hits,
+        qps::{Entered, hits},
         records::{Request, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
@@ -36,19 +36,26 @@ const REQUEST_OF: u64 = 0x0786_5400;
 
 /// Entry of a provider's `poll_cq(cq, num_entries, wc)`.
 #[inline(always)]
-pub(crate) fn polling(cq: u64, wc: u64) -> Option<()> {
+pub(crate) fn polling(cq: u64, wc: u64, at: &Entered) -> Option<()> {
     if !wanted() || !enabled() {
         return None;
     }
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits()?).hits, 1) };
-    begin_poll(hook::USER_POLL, &UserPoll { cq, wc });
+    if at.is_by_context_of(cq) {
+        begin_poll(
+            hook::USER_POLL,
+            &UserPoll {
+                cq,
+                wc,
+                stack: at.stack,
+            },
+        );
+    }
     Some(())
 }
 
-/// Remembers a call that polls. If the thread is already in another such call, the entry replaces that one:
-/// then a function that wraps the provider's has called it, and the provider's own call says which
-/// completions there are. The return of the wrapper then finds nothing to report.
+/// Remembers a call that polls. It replaces an earlier one of this thread whose return no program saw.
 #[inline(always)]
 pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
     if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
@@ -65,15 +72,25 @@ struct Polled {
     pid: u64,
 }
 
-/// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
+/// Forgets and returns the call that polls and was entered with this stack pointer.
 #[inline(always)]
-pub(crate) fn polled(rc: i32) -> Option<()> {
-    let key = call_key(hook::USER_POLL);
+pub(super) fn end_poll(hook: u32, stack: u64) -> Option<UserPoll> {
+    let key = call_key(hook);
     // SAFETY: the map checked the pointer; no other thread has this key.
-    let UserPoll { cq, wc } = unsafe { *USER_POLLS.get_ptr(&key)? };
+    let call = unsafe { *USER_POLLS.get_ptr(&key)? };
+    if call.stack != stack {
+        return None;
+    }
     let _ = USER_POLLS.remove(&key);
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits()?).hits, 1) };
+    Some(call)
+}
+
+/// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
+#[inline(always)]
+pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
+    let UserPoll { cq, wc, .. } = end_poll(hook::USER_POLL, stack)?;
     if rc <= 0 || rc > COMPLETIONS {
         return None;
     }

@@ -13,8 +13,8 @@ use crate::{
     body::{calls::Calls, hook},
     task::now,
     user::{
-        maps::{Entered, USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
-        qps::{hit, hits, missed},
+        maps::{USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
+        qps::{Entered, hit, hits, missed},
         records::{self, Request},
         sends,
     },
@@ -44,33 +44,26 @@ const POSTS: Calls<UserCall> = Calls {
     rest: &USER_REST,
 };
 
-/// Whether a thread made this call inside the earlier one, which has not returned: a function that wraps the
-/// provider's calls it, or jumps to it. If both entered the same function, no program saw the return of the
-/// earlier one, or a signal handler posts while it runs.
+/// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`. Of a program's own function that calls
+/// the provider's only the former is what its context names.
 #[inline(always)]
-fn is_within(call: Entered, earlier: Entered) -> bool {
-    call.function != earlier.function && call.stack <= earlier.stack
-}
-
-/// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`. A call inside another one takes its
-/// place: the provider's own call says what was posted, and the wrapper's return then finds nothing to count.
-#[inline(always)]
-pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: Entered) -> Option<()> {
+pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> Option<()> {
+    let number = hit(qp)?;
+    if !at.is_by_context_of(qp) {
+        return None;
+    }
     let call = UserCall {
-        number: u64::from(hit(qp)?),
+        number: u64::from(number),
         list,
         bad,
         at_ns: if records::wanted() { now() } else { 0 },
-        at,
+        stack: at.stack,
     };
-    let replace = |earlier: &UserCall| {
-        if !is_within(call.at, earlier.at) {
-            missed();
-            if records::wanted() {
-                records::unseen();
-            }
-        } else if records::wanted() && hook == hook::USER_SEND {
-            sends::leave(earlier.number as u32);
+    // No program saw the return of the earlier call, or the thread posts to another QP inside it.
+    let replace = |_: &UserCall| {
+        missed();
+        if records::wanted() {
+            records::unseen();
         }
     };
     if POSTS.remember_or(hook, &call, replace) {
@@ -90,11 +83,11 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: Entered) -> O
     Some(())
 }
 
-/// Return of a provider's `post_send` or `post_recv`.
+/// Return of a provider's `post_send` or `post_recv`, which was entered with this stack pointer.
 #[inline(always)]
-pub(crate) fn posted(hook: u32, rc: i32) -> Option<()> {
+pub(crate) fn posted(hook: u32, rc: i32, stack: u64) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let call = POSTS.recall(hook, &mut call)?;
+    let call = POSTS.recall_if(hook, &mut call, |call| call.stack == stack)?;
     let known = returned(hook, rc, call);
     if records::wanted() && hook == hook::USER_SEND {
         if known.is_none() {

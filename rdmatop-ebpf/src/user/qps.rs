@@ -3,7 +3,7 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_user};
 use rdmatop_common::{
     counters::{USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
     event::flag,
@@ -133,6 +133,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
         (*user).handle = handle;
         (*user).tx_rejected = 0;
         (*user).rx_rejected = 0;
+        (*user).hits = 0;
         (*user).probed_birth_ns = 0;
         (*slot).born_ns = known.born_ns;
         (*slot).owner_start_ns = known.owner_start_ns;
@@ -273,6 +274,51 @@ pub(crate) fn destroyed(rc: i32) -> Option<()> {
     Some(())
 }
 
+/// A call of a probed function.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    /// The address of the probe: the function's first instruction, or the one behind its landing pad.
+    pub(crate) at: u64,
+    /// The thread's stack pointer.
+    pub(crate) stack: u64,
+    /// What user space says of the probe: opcode or kind of data in bits 0 to 15, the offset of a pointer in
+    /// bits 16 to 31 (see [`Entered::is_by`]), and that of a member from bit 32 on.
+    pub(crate) cookie: u64,
+}
+
+/// The length of a landing pad (`endbr64` of x86-64), which probes are placed behind.
+const LANDING_PAD: u64 = 4;
+
+impl Entered {
+    /// Whether the program came here by the pointer of its own QP or CQ at `base`, whose offset the cookie
+    /// has. Which function is which is the word of the program that was there first. Of another program's
+    /// call it may be false, and then counts nothing.
+    #[inline(always)]
+    pub(super) fn is_by(&self, base: u64) -> bool {
+        let Some(named) = word(base + (self.cookie >> 16 & 0xffff)) else {
+            missed();
+            return false;
+        };
+        named == self.at || named + LANDING_PAD == self.at
+    }
+
+    /// As [`Entered::is_by`], by a pointer of the context with which a QP or CQ begins.
+    #[inline(always)]
+    pub(super) fn is_by_context_of(&self, object: u64) -> bool {
+        let Some(context) = word(object) else {
+            missed();
+            return false;
+        };
+        self.is_by(context)
+    }
+}
+
+#[inline(always)]
+fn word(address: u64) -> Option<u64> {
+    // SAFETY: the helper checks the address itself.
+    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+}
+
 /// Counts a hit at the entry of a provider's function. Returns the number of the QP, `None` if this process
 /// has no counted QP at the address.
 #[inline(always)]
@@ -293,6 +339,9 @@ pub(super) fn hit(qp: u64) -> Option<u32> {
         unsafe { add(&raw mut (*hits).unmatched, 1) };
         return None;
     };
-    // SAFETY: the map checked the pointer.
-    Some(unsafe { *number })
+    // SAFETY: the map checked the pointers.
+    unsafe {
+        add(&raw mut (*USER_QPS.get_ptr_mut(*number)?).hits, 1);
+        Some(*number)
+    }
 }

@@ -52,7 +52,7 @@ const STEPS: usize = 256;
 /// The largest number of names in a directory.
 const NAMES: usize = 4096;
 /// A mount table is read up to here; the kernel allows a hundred thousand mounts.
-const MOUNTS: usize = 16 << 20;
+pub(crate) const MOUNTS: usize = 16 << 20;
 
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +66,9 @@ pub enum Refusal {
     /// The file lies on another mount than the root directory.
     #[error("it lies on another mount")]
     OtherMount,
+    /// The file lies on a file system that asks a program, or another machine.
+    #[error("it lies on a file system that may keep rdmatop waiting")]
+    Waits,
     /// The mode of the file, or of a directory above it, forbids it.
     #[error("the user of the process may not read it")]
     NotTheirs,
@@ -350,21 +353,41 @@ fn names(path: &OsStr) -> Vec<OsString> {
         .collect()
 }
 
-/// The type of a mount by its number, from `/proc/PID/mountinfo`.
+/// A mount, by a line of `/proc/PID/mountinfo`.
+pub(crate) struct Mount<'a> {
+    pub(crate) id: u64,
+    /// Major and minor number of its file system, as text.
+    pub(crate) device: &'a [u8],
+    /// Type of its file system.
+    pub(crate) kind: &'a [u8],
+}
+
+/// The mounts in a table of the kernel.
+pub(crate) fn mounts(table: &[u8]) -> impl Iterator<Item = Mount<'_>> {
+    table.split(|byte| *byte == b'\n').filter_map(|line| {
+        // "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"; a blank in a name is written \040.
+        let mut words = line.split(|byte| *byte == b' ');
+        let (id, device) = (words.next().and_then(parse_u64)?, words.nth(1)?);
+        let kind = words.skip(3).skip_while(|word| *word != b"-").nth(1)?;
+        Some(Mount { id, device, kind })
+    })
+}
+
+/// The type of a mount by its number.
 fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
-    let mut lines = table.split(|byte| *byte == b'\n');
-    let line = lines.find(|line| line.split(|byte| *byte == b' ').next().and_then(parse_u64) == Some(id))?;
-    // "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"; a blank in a name is written \040.
-    let mut words = line.split(|byte| *byte == b' ').skip(6);
-    words.find(|word| *word == b"-")?;
-    words.next()
+    mounts(table).find(|mount| mount.id == id).map(|mount| mount.kind)
 }
 
 /// Opens the file behind a mapping by its magic link below `/proc/PID/map_files`. The link leads to exactly
-/// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused.
-pub fn mapped(link: &Path) -> Result<File, Refusal> {
+/// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused, and
+/// a file on a mount that does not answer by itself. `answers` is asked with the number of the mount that is
+/// opened: what a list of mappings said before may be another one by now.
+pub(crate) fn mapped(link: &Path, answers: impl FnOnce(u64) -> bool) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;
+    if !answers(found.facts.stx_mnt_id) {
+        return Err(Refusal::Waits);
+    }
     found.reopen()
 }
 

@@ -1,9 +1,10 @@
 //! Holds N RC QPs, spread over P processes, in RTS (or INIT) and does nothing with them.
 //!
 //! `idle-qps [--device rxe0] [--qps 100] [--processes 1] [--state rts|init|reset]
-//! [--says own|write] [--behind BYTES]`
+//! [--says own|write|exchanged] [--behind BYTES]`
 //! With `--says` the program claims that its QPs post with the code this many bytes behind their own
-//! function, or behind `write` of the C library. It prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}`
+//! function, or behind `write` of the C library, or (`exchanged`) that they send by the function for receives
+//! and receive by the one for sends. It prints `{"ready":true,"qps":N,"pids":[..],"qpns":[..]}`
 //! when all QPs exist, and ends when stdin is closed or by a signal.
 
 use std::{
@@ -42,8 +43,10 @@ fn main() -> Result<()> {
 fn hold(device: &str, qps: usize, state: &str, (says, behind): (&str, usize)) -> Result<()> {
     unlimit_memlock()?;
     let context = Context::open(device).with_context(|| format!("open {device}"))?;
-    if !says.is_empty() {
-        context.say_posts(says == "own", behind);
+    match says {
+        "" => {}
+        "exchanged" => context.exchange_posts(),
+        _ => context.say_posts(says == "own", behind),
     }
     let pd = Pd::new(&context)?;
     let cq = Cq::new(&context, 16)?;

@@ -30,6 +30,7 @@ unsafe extern "C" {
     pub(super) fn shim_open(name: *const c_char, err: *mut c_int) -> *mut IbvContext;
     pub(super) fn shim_close(context: *mut IbvContext) -> c_int;
     pub(super) fn shim_say(context: *mut IbvContext, own: c_int, behind: usize);
+    pub(super) fn shim_exchange(context: *mut IbvContext);
     pub(super) fn shim_wrap(context: *mut IbvContext);
     pub(super) fn shim_wrapped_calls() -> u64;
     pub(super) fn shim_cmd_fd(context: *mut IbvContext) -> c_int;

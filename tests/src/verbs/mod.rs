@@ -127,6 +127,12 @@ impl Context {
         unsafe { ffi::shim_say(self.raw.as_ptr(), own.into(), behind) }
     }
 
+    /// Claims that the function for receives is the one for sends, and the other way round.
+    pub fn exchange_posts(&self) {
+        // SAFETY: as above.
+        unsafe { ffi::shim_exchange(self.raw.as_ptr()) }
+    }
+
     /// From now on this program posts and polls by functions of its own, which call the provider's.
     pub fn wrap(&self) {
         // SAFETY: `raw` is an open context, which no other thread uses yet.

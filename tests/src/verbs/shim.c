@@ -64,6 +64,15 @@ void shim_say(struct ibv_context *context, int own, size_t behind)
 	context->ops.post_send = (void *)(place + behind);
 }
 
+/* Claims that the function for receives is the one for sends, and the other way round. */
+void shim_exchange(struct ibv_context *context)
+{
+	void *send = (void *)context->ops.post_send;
+
+	context->ops.post_send = (void *)context->ops.post_recv;
+	context->ops.post_recv = send;
+}
+
 static struct ibv_context_ops provider;
 static uint64_t wrapped_calls;
 

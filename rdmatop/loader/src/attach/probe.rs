@@ -118,7 +118,7 @@ impl UprobePmu {
         offset: u64,
         pid: Option<u32>,
         at_return: bool,
-        cookie: Option<u64>,
+        cookie: u64,
     ) -> Result<Event, ProbeError> {
         let path = CString::new(path).map_err(|error| ProbeError::Open(error.into()))?;
         let mut attr = attributes(self.0.kind);
@@ -134,9 +134,6 @@ impl UprobePmu {
         };
         // SAFETY: the path outlives the call.
         let perf = unsafe { open_of(&mut attr, pid, cpu) }?;
-        let Some(cookie) = cookie else {
-            return bind(perf, program);
-        };
         let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
         enabled(perf, Some(link))
     }

@@ -2,7 +2,10 @@
 //! programs.
 
 use crate::hooks::{Entry, Hook, Role, Skip};
-use rdmatop_sources::uprobes::{CQ_EX_OUTCOME, QP_EX_WR_ID};
+use rdmatop_sources::uprobes::{
+    BEGIN, CONTEXT_POLL_CQ, CONTEXT_POST_SEND, CQ_EX_CALLS, CQ_EX_OUTCOME, QP_EX_CALLS, QP_EX_WR_ID,
+    SET_INLINE_DATA, WR_START,
+};
 
 /// For the CQs of a QP, and the kernel's count of users of each.
 const CQS: &[&str] = &[
@@ -80,8 +83,8 @@ pub(super) enum Function {
     Complete,
     /// Returns completions: for records of work requests.
     PollCq,
-    /// `ibv_start_poll` and `ibv_next_poll` of a `struct ibv_cq_ex`, as `PollCq`.
-    PollEx,
+    /// `ibv_start_poll` (0) or `ibv_next_poll` (1) of a `struct ibv_cq_ex`, as `PollCq`.
+    PollEx(usize),
 }
 
 /// How a call gives data. The eBPF program distinguishes the calls by these numbers.
@@ -104,21 +107,47 @@ impl Function {
             Self::Abort => ("user_wr_abort", None),
             Self::Complete => ("user_wr_complete", Some("user_wr_done")),
             Self::PollCq => ("user_poll_cq", Some("user_poll_cq_ret")),
-            Self::PollEx => ("user_poll_ex", Some("user_poll_ex_ret")),
+            Self::PollEx(_) => ("user_poll_ex", Some("user_poll_ex_ret")),
         }
     }
 
-    /// The cookie to attach the eBPF program with, if one program is attached to several functions.
-    pub(super) const fn cookie(self) -> Option<u64> {
-        match self {
+    /// Where the pointer lies by which a program calls the function: in the context of its QP or CQ for those
+    /// of `struct ibv_context_ops`, else in the QP or CQ itself.
+    fn pointer(self) -> u64 {
+        let (first, number) = match self {
+            Self::PostSend => (CONTEXT_POST_SEND, 0),
+            Self::PostRecv => (CONTEXT_POST_SEND, 1),
+            Self::PollCq => (CONTEXT_POLL_CQ, 0),
+            Self::PollEx(number) => (CQ_EX_CALLS, number),
+            Self::Begin(opcode) => {
+                let of = BEGIN.iter().find(|(_, begins)| *begins == opcode);
+                (QP_EX_CALLS, of.map_or(0, |(number, _)| *number))
+            }
+            Self::Data(how) => (
+                QP_EX_CALLS,
+                SET_INLINE_DATA + GIVE.iter().take_while(|data| **data != how).count(),
+            ),
+            Self::Complete => (QP_EX_CALLS, WR_START + 1),
+            Self::Abort => (QP_EX_CALLS, WR_START + 2),
+        };
+        first + 8 * number as u64
+    }
+
+    /// The cookie to attach the eBPF programs with: see `Entered::cookie` in rdmatop-ebpf.
+    pub(super) fn cookie(self) -> u64 {
+        let what = match self {
             // With the offset of `wr_id`, which `wr_flags` follow.
-            Self::Begin(opcode) => Some(QP_EX_WR_ID << 32 | opcode as u64),
-            Self::Data(how) => Some(how as u64),
-            Self::PollEx => Some(CQ_EX_OUTCOME),
-            _ => None,
-        }
+            Self::Begin(opcode) => QP_EX_WR_ID << 32 | u64::from(opcode),
+            Self::Data(how) => how as u64,
+            Self::PollEx(_) => CQ_EX_OUTCOME << 32,
+            _ => 0,
+        };
+        self.pointer() << 16 | what
     }
 }
+
+/// The ways to give data, in the order of their pointers.
+pub(super) const GIVE: [Data; 4] = [Data::Inline, Data::InlineList, Data::Sge, Data::List];
 
 /// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
 pub const PROGRAMS: [&str; 13] = [
@@ -151,7 +180,7 @@ mod tests {
             Function::Abort,
             Function::Complete,
             Function::PollCq,
-            Function::PollEx,
+            Function::PollEx(0),
         ];
         let named = functions.map(Function::programs);
         let named: Vec<_> = named
@@ -160,5 +189,28 @@ mod tests {
             .flatten()
             .collect();
         assert_eq!(named, PROGRAMS);
+    }
+
+    #[test]
+    fn each_probe_knows_the_pointer_by_which_a_program_calls_its_function() {
+        let pointer = |function: Function| function.cookie() >> 16 & 0xffff;
+        assert_eq!(pointer(Function::PostRecv), pointer(Function::PostSend) + 8);
+        assert_eq!(pointer(Function::PollEx(1)), pointer(Function::PollEx(0)) + 8);
+        let begin = BEGIN.map(|(number, opcode)| (number, Function::Begin(opcode)));
+        let data = GIVE.map(Function::Data);
+        let given = (SET_INLINE_DATA..).zip(data);
+        let ends = [Function::Complete, Function::Abort];
+        let ends = (WR_START + 1..).zip(ends);
+        for (number, function) in begin.into_iter().chain(given).chain(ends) {
+            assert_eq!(pointer(function), QP_EX_CALLS + 8 * number as u64, "{function:?}");
+        }
+        for (opcode, how) in [(0, 1), (15, 3)] {
+            let begin = Function::Begin(opcode).cookie();
+            assert_eq!((begin & 0xffff, begin >> 32), (u64::from(opcode), QP_EX_WR_ID));
+            assert_eq!(
+                Function::Data(if how == 1 { Data::Inline } else { Data::InlineList }).cookie() & 0xffff,
+                how
+            );
+        }
     }
 }

@@ -6,11 +6,13 @@
 //! a file once. Functions of the system's libraries are probed for all processes that map the file, so that
 //! nothing is missed of processes that start later; those of any other file are probed for one process. The
 //! model gets only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
+mod failures;
 mod guard;
 mod hooks;
 mod price;
 mod probed;
 mod target;
+mod turns;
 mod worker;
 
 use std::{

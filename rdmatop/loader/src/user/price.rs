@@ -4,18 +4,22 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use rdmatop_sources::uprobes::{Opened, Process, after_landing_pad, file};
+use rdmatop_sources::uprobes::{CONTEXT_POST_SEND, Opened, Process, after_landing_pad, file};
 
 /// The number of calls in a row, and the number of rows. The fastest row counts.
 const CALLS: u32 = 200;
 const ROWS: u32 = 5;
 
 /// A work request for a QP that does not exist: a `struct ibv_send_wr` with one segment, followed by that
-/// `struct ibv_sge`.
+/// `struct ibv_sge`. It also stands for the QP and for the QP's context, which names [`post`].
 #[derive(Debug)]
 pub(super) struct Sample {
-    request: Box<[u64; 18]>,
+    request: Box<[u64; POST + 1]>,
 }
+
+/// The word of a context that names `post_send`.
+#[expect(clippy::cast_possible_truncation, reason = "an offset in a structure")]
+const POST: usize = CONTEXT_POST_SEND as usize / 8;
 
 static RETURNS: AtomicI32 = AtomicI32::new(0);
 
@@ -28,7 +32,8 @@ extern "C" fn post(qp: u64, list: u64, bad: u64) -> i32 {
 
 impl Sample {
     pub(super) fn new() -> Self {
-        let mut request = Box::new([0; 18]);
+        let mut request = Box::new([0; POST + 1]);
+        (request[0], request[POST]) = (request.as_ptr() as u64, post as *const () as u64);
         // One segment of 64 bytes behind the work request; opcode 2 is a send.
         request[2] = request.as_ptr() as u64 + 16 * 8;
         request[3] = 1 | 2 << 32;
@@ -46,7 +51,7 @@ impl Sample {
         let pid = std::process::id();
         let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;
         let place = place?;
-        let file = file(pid, &place).ok()?;
+        let file = file(pid, &place).ok()??;
         let offset = place.offset + after_landing_pad(&file.code(place.offset));
         Some((file, offset))
     }
@@ -76,7 +81,8 @@ mod tests {
     #[test]
     fn the_work_request_is_one_of_libibverbs() {
         let sample = Sample::new();
-        let [_, next, segments, what] = *sample.request.first_chunk().unwrap();
+        let [context, next, segments, what] = *sample.request.first_chunk().unwrap();
+        assert_eq!(context, sample.handle());
         assert_eq!((next, what & 0xffff_ffff, what >> 32), (0, 1, 2));
         assert_eq!(segments, sample.handle() + 128);
         assert_eq!(sample.request[17], 64, "ibv_sge.length is at 8");

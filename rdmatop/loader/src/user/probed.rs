@@ -1,5 +1,6 @@
 //! The functions that are probed, how many QPs use them, and which probes to remove: those that no program
-//! can hit any more and, where there is no room, those that no QP has used for the longest time.
+//! can hit any more and, where there is no room, those that no QP has used for the longest time. One process,
+//! and one user, can have only a share of them probed, so that there is room for others.
 //!
 //! A library of the system stays probed after its last QP, so that the next process loses nothing. Pure.
 
@@ -18,6 +19,23 @@ struct Entry<T> {
     users: usize,
     /// When the last QP stopped using it, ns.
     used_ns: u64,
+    /// For whom it is probed: the first that used it.
+    of: Party,
+}
+
+/// A process and its user. `None`: it has several, or that changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Party {
+    pub(super) user: Option<u32>,
+    pub(super) pid: u32,
+}
+
+/// Who has as many functions probed as it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    Process,
+    User,
+    All,
 }
 
 /// Probed functions; `T` keeps the probes of one attached.
@@ -52,11 +70,12 @@ impl<T> Probed<T> {
     }
 
     /// Adds a function that one QP uses.
-    pub(super) fn add(&mut self, point: ProbePoint, probes: T) {
+    pub(super) fn add(&mut self, point: ProbePoint, probes: T, of: Party) {
         let entry = Entry {
             probes,
             users: 1,
             used_ns: 0,
+            of,
         };
         self.entries.insert(point, entry);
     }
@@ -71,29 +90,30 @@ impl<T> Probed<T> {
         }
     }
 
-    /// Removes and returns the probes that treat this place as another function; `None` if a QP uses them.
-    /// Otherwise what one program says about a function would be counted for the QPs of all programs.
-    pub(super) fn contradicting(&mut self, point: &ProbePoint) -> Option<Vec<T>> {
-        let contradicts = |other: &ProbePoint| {
-            let same_place = other.file == point.file && other.offset == point.offset;
-            let same_program = other.pid.is_none() || point.pid.is_none() || other.pid == point.pid;
-            same_place && same_program && other.function != point.function
-        };
-        let mut entries = self.entries.iter();
-        let used = entries.any(|(other, entry)| contradicts(other) && entry.users > 0);
-        (!used).then(|| self.remove(|other, _| contradicts(other)))
-    }
-
-    /// Removes and returns probes so that one more function can be probed; `None` if all are in use.
-    pub(super) fn make_room(&mut self) -> Option<Vec<T>> {
+    /// Removes and returns probes so that one more function can be probed for a process. Its user may have half
+    /// of all that are in use, and the process a quarter.
+    pub(super) fn make_room(&mut self, of: Party) -> Result<Vec<T>, Full> {
+        let used = self.entries.values().filter(|entry| entry.users > 0);
+        let used = used.filter(|entry| entry.of.user == of.user);
+        let (mut of_user, mut of_process) = (0, 0);
+        for entry in used {
+            of_user += 1;
+            of_process += usize::from(entry.of == of);
+        }
+        if of_process >= self.most / 4 {
+            return Err(Full::Process);
+        }
+        if of_user >= self.most / 2 {
+            return Err(Full::User);
+        }
         if self.entries.len() < self.most {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         }
         let idle = self.entries.iter().filter(|(_, entry)| entry.users == 0);
-        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.used_ns)?;
+        let (oldest, _) = idle.min_by_key(|(_, entry)| entry.used_ns).ok_or(Full::All)?;
         // Take all functions of the file, because its programs use them together.
         let file = oldest.file;
-        Some(self.remove(|point, entry| point.file == file && entry.users == 0))
+        Ok(self.remove(|point, entry| point.file == file && entry.users == 0))
     }
 
     /// Removes and returns the probes without a QP whose file is deleted, or that are for one process only.
@@ -131,32 +151,67 @@ mod tests {
         }
     }
 
+    /// A process of a user of its own.
+    fn of(pid: u32) -> Party {
+        Party {
+            user: Some(1000 + pid),
+            pid,
+        }
+    }
+
     #[test]
     fn what_was_used_longest_ago_makes_room_with_all_of_its_file() {
         let mut probed = Probed::new(5);
-        for (inode, offset) in [(1, 0), (1, 16), (2, 0), (3, 0)] {
-            assert_eq!(probed.make_room().map(|gone| gone.len()), Some(0));
-            probed.add(point(inode, offset), (inode, offset));
+        for (pid, (inode, offset)) in (1..).zip([(1, 0), (1, 16), (2, 0), (3, 0)]) {
+            assert_eq!(probed.make_room(of(9)).map(|gone| gone.len()), Ok(0));
+            probed.add(point(inode, offset), (inode, offset), of(pid));
         }
-        probed.add(point(3, 16), (3, 16));
-        assert!(probed.make_room().is_none(), "all are in use");
+        probed.add(point(3, 16), (3, 16), of(5));
+        assert_eq!(probed.make_room(of(9)), Err(Full::All), "all are in use");
         probed.release(&[point(2, 0)], 50);
         probed.release(&[point(1, 0), point(1, 16)], 40);
-        assert_eq!(probed.make_room(), Some(vec![(1, 0), (1, 16)]));
+        assert_eq!(probed.make_room(of(9)), Ok(vec![(1, 0), (1, 16)]));
         assert_eq!(probed.len(), 3);
         // Another QP uses the function in file 2.
         assert_eq!(probed.take(&point(2, 0)), Some(&(2, 0)));
         assert!(probed.take(&point(1, 0)).is_none());
-        probed.add(point(4, 0), (4, 0));
-        probed.add(point(4, 16), (4, 16));
-        assert!(probed.make_room().is_none());
+        probed.add(point(4, 0), (4, 0), of(6));
+        probed.add(point(4, 16), (4, 16), of(7));
+        assert_eq!(probed.make_room(of(9)), Err(Full::All));
+    }
+
+    #[test]
+    fn neither_a_process_nor_a_user_takes_the_room_of_others() {
+        let mut probed = Probed::new(128);
+        let hostile = |pid| Party {
+            user: Some(1000),
+            pid,
+        };
+        let mut refused = Vec::new();
+        for turn in 0..200_u32 {
+            let party = hostile(1 + turn / 50);
+            match probed.make_room(party) {
+                Ok(gone) => {
+                    assert!(gone.is_empty());
+                    probed.add(point(u64::from(party.pid), u64::from(turn)), (), party);
+                }
+                Err(full) => refused.push((party.pid, full)),
+            }
+        }
+        assert_eq!(probed.len(), 64);
+        assert!(refused.contains(&(1, Full::Process)) && refused.contains(&(2, Full::Process)));
+        assert!(refused.contains(&(3, Full::User)) && refused.contains(&(4, Full::User)));
+        assert_eq!(probed.make_room(of(9)), Ok(vec![]), "another user");
+        // What its QPs use no more counts for nobody.
+        probed.release(&(0..32).map(|turn| point(1, turn)).collect::<Vec<_>>(), 5);
+        assert_eq!(probed.make_room(hostile(1)), Ok(vec![]));
     }
 
     #[test]
     fn a_function_goes_when_its_file_is_deleted_and_its_last_qp_is_gone() {
         let mut probed = Probed::new(8);
-        probed.add(point(1, 0), true);
-        probed.add(point(2, 0), false);
+        probed.add(point(1, 0), true, of(1));
+        probed.add(point(2, 0), false, of(2));
         assert!(probed.take(&point(1, 0)).is_some());
         let second = 1_000_000_000;
         probed.release(&[point(1, 0), point(2, 0)], second);
@@ -171,44 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_one_thing_for_all_programs() {
-        let mut probed = Probed::new(8);
-        probed.add(point(1, 0), "sends");
-        let other = |pid, inode| ProbePoint {
-            function: Function::PostRecv,
-            pid,
-            ..point(inode, 0)
-        };
-        assert_eq!(probed.contradicting(&point(1, 0)), Some(vec![]));
-        assert_eq!(
-            probed.contradicting(&other(None, 2)),
-            Some(vec![]),
-            "of another file"
-        );
-        assert_eq!(probed.contradicting(&other(None, 1)), None);
-        assert_eq!(probed.contradicting(&other(Some(7), 1)), None);
-        probed.release(&[point(1, 0)], 5);
-        assert_eq!(probed.contradicting(&other(Some(7), 1)), Some(vec!["sends"]));
-        probed.add(other(Some(7), 1), "receives of one");
-        assert_eq!(
-            probed.contradicting(&ProbePoint {
-                pid: Some(8),
-                ..point(1, 0)
-            }),
-            Some(vec![])
-        );
-        assert_eq!(probed.contradicting(&point(1, 0)), None);
-    }
-
-    #[test]
     fn the_probes_of_one_process_go_although_their_file_is_not_deleted() {
         let mut probed = Probed::new(8);
-        let of = |pid| ProbePoint { pid, ..point(1, 0) };
+        let at = |pid| ProbePoint { pid, ..point(1, 0) };
         for pid in [Some(7), Some(8), None] {
-            probed.add(of(pid), pid);
+            probed.add(at(pid), pid, of(1));
         }
         assert!(probed.unreachable(1 << 40, |_| false).is_empty(), "in use");
-        probed.release(&[of(Some(8)), of(None)], 5);
+        probed.release(&[at(Some(8)), at(None)], 5);
         assert_eq!(probed.unreachable(1 << 40, |_| false), [Some(8)]);
         assert_eq!(probed.len(), 2);
     }

@@ -1,12 +1,14 @@
 //! Finds and opens the functions that one QP's program posts with.
 
-use std::{collections::BTreeSet, io::BufReader, path::Path};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use super::hooks::{Data, Function};
-use rdmatop_sources::root;
+use super::hooks::{Function, GIVE};
 use rdmatop_sources::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
-    Unanswered, WR_START, after_landing_pad, answers, file,
+    Unanswered, WR_START, after_landing_pad, file,
 };
 
 /// A function in a file.
@@ -53,8 +55,13 @@ pub(super) struct Program {
 pub(super) struct Finder {
     helper: Option<Helper>,
     libraries: Libraries,
+    /// How long the last answer about a QP took, ns.
+    pub(super) took_ns: u64,
 }
 
+/// How many locks are waited for that are not free within this time.
+const MOST_WAITS: u32 = 2;
+const SHORT: Duration = Duration::from_millis(500);
 const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
@@ -85,10 +92,10 @@ impl Finder {
             .map(|(function, place)| self.point(pid, posts, *function, place));
         let mut points: Vec<_> = points.collect::<Result<_, _>>()?;
         let provider = points.first().map(|(point, _)| point.file);
-        for place in &of_cqs {
+        for (number, place) in &of_cqs {
             // A word that is no function pointer may still be the address of code.
             let of_provider = posts.file(place).map(|file| file.identity) == provider;
-            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx, place) {
+            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx(*number), place) {
                 points.push(found);
             }
         }
@@ -98,11 +105,19 @@ impl Finder {
         })
     }
 
-    /// Returns the first of these processes whose memory lock is held.
+    /// Returns the first of these processes whose memory lock is held. Of locks that are held for less than the
+    /// helper waits, not many are waited for.
     pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
+        let mut waits = 0;
         for pid in pids {
             let mut helper = self.helper()?;
-            match helper.lock_is_free(pid) {
+            let asked = Instant::now();
+            let answer = helper.lock_is_free(pid);
+            waits += u32::from(asked.elapsed() > SHORT);
+            if waits > MOST_WAITS {
+                return Ok(Some(pid));
+            }
+            match answer {
                 Ok(()) => self.helper = Some(helper),
                 Err(Unanswered::Late) => return Ok(Some(pid)),
                 Err(Unanswered::Lost) => return Err(LOST.into()),
@@ -119,7 +134,9 @@ impl Finder {
 
     fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
         let mut helper = self.helper().map_err(Unfit::NotYet)?;
+        let asked = Instant::now();
         let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
+        self.took_ns = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
         match answer {
             Ok(said) => {
                 self.helper = Some(helper);
@@ -172,15 +189,13 @@ impl Finder {
         if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
             return Ok((file, Reach::System));
         }
+        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
         // Opening the file, and attaching a probe to it, reads it.
-        let mounts = root::open(Path::new("/proc/self/mountinfo")).map(BufReader::new);
-        if !mounts.is_ok_and(|mounts| answers(mounts, place.device)) {
+        let Some(file) = file(pid, place).map_err(failed)? else {
             let why =
                 "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
             return Err(Unfit::Never(why.into()));
-        }
-        let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
-        let file = file(pid, place).map_err(failed)?;
+        };
         if file.identity != mapped.identity {
             return Err(Unfit::NotYet("the file of its library changes".into()));
         }
@@ -208,12 +223,16 @@ enum Reach {
 
 /// Returns `start_poll` and `next_poll` of a CQ, if they and `end_poll` are three different functions, else
 /// nothing. A CQ without such calls has zeros there, or words of the provider's own.
-fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<Place> {
+fn polls([start, next, end]: [Option<Place>; 3]) -> Vec<(usize, Place)> {
     let (Some(start), Some(next), Some(end)) = (start, next, end) else {
         return Vec::new();
     };
     let distinct = start != next && next != end && end != start;
-    if distinct { vec![start, next] } else { Vec::new() }
+    if distinct {
+        vec![(0, start), (1, next)]
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns the `ibv_wr_*` calls of a QP that are to be probed: an empty list if it has none, `None` if not
@@ -227,9 +246,8 @@ fn extended<const N: usize>(
         // three addresses of code.
         return Some(Vec::new());
     };
-    let data = [Data::Inline, Data::InlineList, Data::Sge, Data::List].map(Function::Data);
     let begin = BEGIN.map(|(number, opcode)| (number, Function::Begin(opcode)));
-    let given = (SET_INLINE_DATA..).zip(data);
+    let given = (SET_INLINE_DATA..).zip(GIVE.map(Function::Data));
     let mut calls = Vec::with_capacity(N);
     for (number, function) in begin.into_iter().chain(given) {
         match (found.extended.get(number)?, places.get(number)?) {
@@ -252,9 +270,9 @@ fn extended<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
-    use super::*;
+    use super::{super::hooks::Data, *};
 
     const N: usize = 22;
 
@@ -339,11 +357,6 @@ mod tests {
         fs::copy(provider, &copy).unwrap();
         let at = mapped(&copy);
         let (mut begins, mut inside) = (says(at), says(at + 1));
-        let mounts = BufReader::new(fs::File::open("/proc/self/mountinfo").unwrap());
-        if !answers(mounts, begins.plain[0].unwrap().device) {
-            refused(&begins, "file system");
-            return;
-        }
         assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
         (begins.user, inside.user) = (None, None);
         assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));

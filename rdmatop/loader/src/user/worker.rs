@@ -19,12 +19,14 @@ use rustix::time::ClockId;
 
 use super::{
     LOOK, Ready, Shared, UserOptions,
+    failures::Failures,
     guard::Guard,
     hooks::Function,
     locked, off,
     price::Sample,
-    probed::Probed,
+    probed::{Full, Party, Probed},
     target::{Finder, ProbePoint, Program, Target, Unfit},
+    turns::{ROUND_NS, Turns},
 };
 use crate::{
     attach::{
@@ -35,7 +37,11 @@ use crate::{
 };
 use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
-use rdmatop_sources::{clock, limits, privileges::Raised, uprobes::Opened};
+use rdmatop_sources::{
+    clock, limits,
+    privileges::Raised,
+    uprobes::{Opened, user},
+};
 
 /// How often to try a QP that cannot be probed yet before giving up.
 const TRIES: u32 = 10;
@@ -45,8 +51,6 @@ const MOST_FUNCTIONS: usize = 128;
 const TIDY_NS: u64 = 1_000_000_000;
 /// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds.
 const HELD_NS: u64 = 10_000_000_000;
-/// The most failures to report, each in a line of its own.
-const MOST_FAILURES: usize = 4;
 
 /// Loaded programs by name.
 pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
@@ -93,8 +97,9 @@ impl Worker {
             judged: HashMap::new(),
             guard: Guard::new(options.limit),
             rejected: (0, 0),
-            failures: BTreeMap::new(),
+            failures: Failures::default(),
             finder: Finder::default(),
+            turns: Turns::default(),
             silent: BTreeSet::new(),
             users: BTreeSet::new(),
             held: None,
@@ -145,6 +150,9 @@ struct Judged {
     verdict: Verdict,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
+    /// Whose QP it is, and how often its calls hit a probe.
+    pid: u32,
+    hits: u64,
     /// The probed functions that it uses, until it is destroyed.
     uses: Vec<ProbePoint>,
 }
@@ -154,6 +162,8 @@ impl Default for Judged {
         Self {
             verdict: Verdict::Tried(0),
             rejected: (0, 0),
+            pid: 0,
+            hits: 0,
             uses: Vec::new(),
         }
     }
@@ -180,8 +190,10 @@ struct Work {
     /// Rejected sends and receives of QPs that no longer have a slot.
     rejected: (u64, u64),
     /// Failures by process, as long as the process has QPs.
-    failures: BTreeMap<u32, Cause>,
+    failures: Failures,
     finder: Finder,
+    /// Whose QPs are looked at next.
+    turns: Turns,
     /// Processes whose memory did not answer in time.
     silent: BTreeSet<u32>,
     /// Processes with living QPs, including those that are not to be probed.
@@ -228,7 +240,7 @@ impl Work {
             }
         }
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
-        self.failures.retain(|pid, _| alive.contains(pid));
+        self.failures.retain(|pid| alive.contains(&pid));
         self.silent.retain(|pid| alive.contains(pid));
         // No QP has asked again, so those that waited are gone.
         self.held
@@ -236,11 +248,14 @@ impl Work {
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
+        let mut waiting = Vec::new();
+        let mut users = BTreeMap::new();
         for qp in qps {
             let key = (qp.number, qp.born_ns);
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
+            (known.pid, known.hits) = (qp.pid, now.hits);
             let tried = match known.verdict {
                 Verdict::Tried(tried) => Some(tried),
                 Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
@@ -248,14 +263,27 @@ impl Work {
             };
             // Skip a destroyed QP: the memory of its program no longer describes it.
             if let Some(tried) = tried.filter(|_| qp.lives) {
-                // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
-                let rights = Raised::for_attach();
-                let mut uses = Vec::new();
-                let verdict = self.judge(qp, now.handle, tried, &mut uses);
-                drop(rights);
-                let known = self.judged.entry(key).or_default();
-                (known.verdict, known.uses) = (verdict, uses);
+                let user = *users.entry(qp.pid).or_insert_with(|| user(qp.pid));
+                waiting.push((qp, now.handle, tried, Party { user, pid: qp.pid }));
             }
+        }
+        self.turns.order(&mut waiting, |(.., party)| *party);
+        let begun_ns = monotonic();
+        for (qp, handle, tried, party) in waiting {
+            let since_ns = monotonic();
+            if since_ns.saturating_sub(begun_ns) > ROUND_NS {
+                break;
+            }
+            if !self.turns.may_ask(party.user, since_ns) {
+                continue;
+            }
+            // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
+            let rights = Raised::for_attach();
+            let mut uses = Vec::new();
+            let verdict = self.judge(qp, handle, tried, party, &mut uses);
+            drop(rights);
+            let known = self.judged.entry((qp.number, qp.born_ns)).or_default();
+            (known.verdict, known.uses) = (verdict, uses);
         }
         self.tidy(now_ns);
         self.account()
@@ -319,7 +347,14 @@ impl Work {
     }
 
     /// Finds and probes the functions that a QP's program posts with.
-    fn judge(&mut self, qp: SlotQp, handle: u64, tried: u32, uses: &mut Vec<ProbePoint>) -> Verdict {
+    fn judge(
+        &mut self,
+        qp: SlotQp,
+        handle: u64,
+        tried: u32,
+        party: Party,
+        uses: &mut Vec<ProbePoint>,
+    ) -> Verdict {
         // Each question to such a process would take the whole time limit.
         if self.silent.contains(&qp.pid) {
             return Verdict::Unfit;
@@ -329,7 +364,16 @@ impl Work {
             handle,
             qpn: qp.qpn,
         };
-        let target = match self.finder.of(program, self.options.ends) {
+        let found = self.finder.of(program, self.options.ends);
+        let took_ns = std::mem::take(&mut self.finder.took_ns);
+        if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
+            let why = format!(
+                "its memory took {} ms to answer, so others come first",
+                took_ns / 1_000_000
+            );
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+        }
+        let target = match found {
             Ok(target) => target,
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
             Err(Unfit::Silent) => {
@@ -352,7 +396,7 @@ impl Work {
         }
         let mut since_ns = 0;
         for (point, file) in points {
-            match self.probe(point, file) {
+            match self.probe(point, file, party) {
                 Ok(since) => {
                     since_ns = since_ns.max(since);
                     uses.push(point);
@@ -421,29 +465,23 @@ impl Work {
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
         log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
-        if self.failures.len() < MOST_FAILURES {
-            self.failures.entry(qp.pid).or_insert(cause);
-        }
+        self.failures.add(qp.pid, user(qp.pid), cause);
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
-    fn probe(&mut self, point: ProbePoint, file: Opened) -> Result<u64, Obstacle> {
+    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, Obstacle> {
         if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let Some(contradicting) = self.probed.contradicting(&point) else {
-            let why = "another program says that one of its functions is another one";
-            return Err(Obstacle::new(CauseId::NotProbed, why, ""));
-        };
-        self.unprobe(contradicting);
-        let Some(gone) = self.probed.make_room() else {
-            let why = format!("living queue pairs use {MOST_FUNCTIONS} functions that are probed already");
-            return Err(Obstacle::new(
-                CauseId::NotProbed,
-                why,
-                "--uprobes=PID probes one process",
-            ));
-        };
+        let gone = self.probed.make_room(of).map_err(|full| {
+            let (who, most) = match full {
+                Full::Process => ("its", MOST_FUNCTIONS / 4),
+                Full::User => ("its user's", MOST_FUNCTIONS / 2),
+                Full::All => ("living", MOST_FUNCTIONS),
+            };
+            let why = format!("{who} queue pairs use {most} functions that are probed already");
+            Obstacle::new(CauseId::NotProbed, why, "--uprobes=PID probes one process")
+        })?;
         self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
@@ -457,7 +495,7 @@ impl Work {
             _events: events,
             file: file.into_file(),
         };
-        self.probed.add(point, probes);
+        self.probed.add(point, probes, of);
         Ok(since_ns)
     }
 
@@ -515,7 +553,13 @@ impl Work {
         }
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
-        let too_costly = self.guard.exceeds(sum.hits, Duration::from_nanos(monotonic()));
+        let mut by_pid = BTreeMap::new();
+        for qp in self.judged.values() {
+            *by_pid.entry(qp.pid).or_default() += qp.hits;
+        }
+        let too_costly = self
+            .guard
+            .exceeds(sum.hits, by_pid, Duration::from_nanos(monotonic()));
         let mut shared = locked(&self.shared);
         let ready = shared.ready.len() as u64;
         let report = &mut shared.report;
@@ -530,12 +574,18 @@ impl Work {
         report.rejected_sends = sends;
         report.rejected_receives = receives;
         let held = self.held.as_ref().map(|(_, cause)| cause);
-        report.failures = self.failures.values().chain(held).cloned().collect();
+        report.failures = self.failures.causes().chain(held).cloned().collect();
         if too_costly {
             let why = format!(
-                "the probes took {:.0}% of a core from the programs, and may take {:.0}%",
+                "the probes took {:.0}% of a core from the programs, and may take {:.0}%{}",
                 self.guard.cores().unwrap_or(0.0) * 100.0,
-                self.options.limit * 100.0
+                self.options.limit * 100.0,
+                self.guard.most().map_or_else(String::new, |(pid, share)| {
+                    format!(
+                        "; of the calls for known queue pairs {:.0}% were those of process {pid}",
+                        share * 100.0
+                    )
+                })
             );
             let remedy = "`--uprobe-limit` takes a higher percentage, `--uprobes=PID` probes one process";
             report.off = Some(off(Obstacle::new(

@@ -10,13 +10,13 @@ pub(super) const QP_NUM: u64 = 52;
 pub(super) const QP_HEAD: usize = 56;
 
 /// `ibv_context.ops.poll_cq`.
-pub(super) const CONTEXT_POLL_CQ: u64 = 96;
+pub const CONTEXT_POLL_CQ: u64 = 96;
 /// `ibv_context.ops.post_send`, and post_recv behind it.
-pub(super) const CONTEXT_POST_SEND: u64 = 208;
+pub const CONTEXT_POST_SEND: u64 = 208;
 
 /// The function pointers of a `struct ibv_qp_ex`, from `wr_atomic_cmp_swp` on. Before them lies `struct
 /// ibv_qp` with a mutex and a condition variable, whose size depends on the machine.
-pub(super) const QP_EX_CALLS: u64 = if cfg!(target_arch = "aarch64") { 192 } else { 184 };
+pub const QP_EX_CALLS: u64 = if cfg!(target_arch = "aarch64") { 192 } else { 184 };
 /// `wr_id` of a `struct ibv_qp_ex`, and `wr_flags` behind it: right before the pointers.
 pub const QP_EX_WR_ID: u64 = QP_EX_CALLS - 16;
 /// How many pointers there are. The last two came later: in an older library other data, no code, lies there.
@@ -28,7 +28,7 @@ pub(super) const QP_CQS: u64 = 24;
 /// lies before that.
 pub const CQ_EX_OUTCOME: u64 = if cfg!(target_arch = "aarch64") { 136 } else { 128 };
 /// Its function pointers: `start_poll`, `next_poll` and `end_poll`.
-pub(super) const CQ_EX_CALLS: u64 = CQ_EX_OUTCOME + 16;
+pub const CQ_EX_CALLS: u64 = CQ_EX_OUTCOME + 16;
 
 /// Numbers of these pointers: the `wr_*` calls that begin a work request, each with its `IBV_WR_*` opcode.
 pub const BEGIN: [(usize, u32); 13] = [

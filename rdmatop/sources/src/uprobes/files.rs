@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead},
+    io,
     os::{
         fd::{AsRawFd as _, OwnedFd},
         unix::fs::{FileExt as _, MetadataExt as _},
@@ -13,14 +13,12 @@ use std::{
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, statat};
 
-use crate::foreign;
+use crate::foreign::{self, Refusal, mounts};
 
 /// How much of a function is looked at.
 const HEAD: usize = 8;
 /// Where the system keeps its libraries.
 const SYSTEM: [&str; 4] = ["/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/"];
-/// A list of mounts may be long: each container has dozens.
-const LONGEST_MOUNTS: u64 = 1 << 24;
 /// File systems that ask no other machine and no program for a page.
 const LOCAL: [&str; 15] = [
     "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "iso9660", "overlay", "ramfs", "rootfs",
@@ -52,9 +50,14 @@ impl Opened {
         })
     }
 
-    /// Opens the regular file behind a mapping (`/proc/PID/map_files`).
-    pub(super) fn behind(mapping: &Path) -> io::Result<Self> {
-        Self::of(foreign::mapped(mapping)?)
+    /// Opens the regular file behind a mapping (`/proc/PID/map_files`); `None` if its mount does not answer by
+    /// itself.
+    pub(super) fn behind(mapping: &Path, answers: impl FnOnce(u64) -> bool) -> io::Result<Option<Self>> {
+        match foreign::mapped(mapping, answers) {
+            Ok(file) => Self::of(file).map(Some),
+            Err(Refusal::Waits) => Ok(None),
+            Err(refusal) => Err(refusal.into()),
+        }
     }
 
     /// The first bytes of a function; fewer at the end of the file.
@@ -134,20 +137,17 @@ fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
 }
 
-/// Whether the device that a file is on answers by itself: it is mounted here, where only an administrator
-/// mounts, and is of a kind that asks nobody else for a page. `mounts` is /proc/self/mountinfo.
-pub fn answers(mounts: impl BufRead, device: (u32, u32)) -> bool {
-    let wanted = format!("{}:{}", device.0, device.1);
-    let lines = mounts.take(LONGEST_MOUNTS).split(b'\n').map_while(Result::ok);
-    lines.into_iter().any(|line| {
-        let Ok(line) = str::from_utf8(&line) else {
-            return false;
-        };
-        let mut columns = line.split(' ').skip(2);
-        let is_it = columns.next() == Some(&wanted);
-        let kind = columns.skip_while(|column| *column != "-").nth(1);
-        is_it && kind.is_some_and(|kind| LOCAL.contains(&kind))
-    })
+/// Whether a file answers by itself: the file system of its mount is mounted here, where only an administrator
+/// mounts, and is of a kind that asks nobody else for a page. So is `device`, on which it is by the list of
+/// mappings: of a file in an overlay some kernels say there where its pages are. `here` is
+/// /proc/self/mountinfo, `there` that of the process that has mapped the file.
+pub(super) fn answers(mount: u64, device: (u32, u32), here: &[u8], there: &[u8]) -> bool {
+    let answers = |device: &[u8]| {
+        mounts(here)
+            .any(|known| known.device == device && LOCAL.iter().any(|kind| kind.as_bytes() == known.kind))
+    };
+    let its = mounts(here).chain(mounts(there)).find(|known| known.id == mount);
+    its.is_some_and(|its| answers(its.device)) && answers(format!("{}:{}", device.0, device.1).as_bytes())
 }
 
 #[cfg(test)]
@@ -247,11 +247,19 @@ mod tests {
             31 22 0:45 / /home rw shared:7 master:2 - nfs4 server:/home rw\n\
             32 22 0:46 /a\\040- /mnt rw - overlay overlay rw,lowerdir=/x\n\
             33 22 0:47 / /mnt/ext4 rw -\n";
-        let of = |device| answers(MOUNTS.as_bytes(), device);
-        assert!(of((254, 1)) && of((0, 46)));
-        for device in [(0, 44), (0, 45), (0, 47), (0, 48), (254, 2), (25, 1)] {
-            assert!(!of(device), "{device:?}");
+        const THEIRS: &[u8] = b"70 1 254:1 /lib /lib rw - ext4 /dev/vda1 rw\n\
+            71 70 0:44 / /mnt rw - ext4 x rw\n72 70 0:99 / /x rw - tmpfs x rw\n\xff 1\n";
+        let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), b"");
+        assert!(own(22, (254, 1)) && own(32, (0, 46)) && own(32, (254, 1)));
+        for mount in [30, 31, 33, 254, 1] {
+            assert!(!own(mount, (254, 1)), "{mount}");
         }
-        assert!(!answers([0xff, b'\n'].as_slice(), (0, 0)));
+        for device in [(0, 44), (0, 45), (0, 47), (0, 48), (254, 2), (25, 1)] {
+            assert!(!own(22, device), "{device:?}");
+        }
+        // Of another mount namespace only the device counts: its user may mount there himself.
+        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), THEIRS);
+        assert!(theirs(70));
+        assert!(!theirs(71) && !theirs(72) && !theirs(73));
     }
 }

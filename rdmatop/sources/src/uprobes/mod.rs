@@ -14,15 +14,18 @@ mod helper;
 mod places;
 mod process;
 
-pub use abi::{BEGIN, CQ_EX_OUTCOME, QP_EX_WR_ID, SET_INLINE_DATA, WR_START, after_landing_pad};
+pub use abi::{
+    BEGIN, CONTEXT_POLL_CQ, CONTEXT_POST_SEND, CQ_EX_CALLS, CQ_EX_OUTCOME, QP_EX_CALLS, QP_EX_WR_ID,
+    SET_INLINE_DATA, WR_START, after_landing_pad,
+};
 pub use code::Code;
-pub use files::{Libraries, Opened, answers};
+pub use files::{Libraries, Opened};
 pub use functions::{Functions, functions};
 #[cfg(feature = "testkit")]
 pub use helper::helper_is;
 pub use helper::{Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_alone, serve};
 pub use places::Place;
-pub use process::{Process, file};
+pub use process::{Process, file, user};
 
 /// Reads what a process says, in the calling process and not in a helper.
 #[cfg(any(test, feature = "testkit"))]

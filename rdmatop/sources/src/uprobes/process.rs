@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
-    files::Opened,
+    files::{Opened, answers},
     functions::Memory,
     helper::Mapped,
     places::{Place, places},
 };
-use crate::{proc::Status, root};
+use crate::{foreign::MOUNTS, proc::Status, root};
 
 /// A process. Another one may get its number while it is read: [`Process::is_there`].
 #[derive(Debug)]
@@ -88,15 +88,20 @@ fn mapping(range: (u64, u64)) -> String {
 }
 
 /// Opens exactly the file that a process has mapped. Its name may lead to another file: if it is in a
-/// container, or was deleted or replaced. The caller knows that it is a file, and that its file system
-/// answers.
-pub fn file(pid: u32, place: &Place) -> std::io::Result<Opened> {
-    Opened::behind(&PathBuf::from(format!("/proc/{pid}")).join(mapping(place.range)))
+/// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader waiting,
+/// unless it is mapped in the calling process.
+pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
+    let of = |pid: &str| PathBuf::from("/proc").join(pid);
+    let mounts = |pid: &str| root::read(&of(pid).join("mountinfo"), MOUNTS).unwrap_or_default();
+    let their = pid.to_string();
+    Opened::behind(&of(&their).join(mapping(place.range)), |mount| {
+        pid == std::process::id() || answers(mount, place.device, &mounts("self"), &mounts(&their))
+    })
 }
 
 /// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
 /// of its directory in /proc would not do: that is its effective user alone.
-pub(super) fn user(pid: u32) -> Option<u32> {
+pub fn user(pid: u32) -> Option<u32> {
     let path = PathBuf::from(format!("/proc/{pid}/status"));
     let status = root::read(&path, Status::LIMIT).ok()?;
     let status = String::from_utf8_lossy(&status);
@@ -143,7 +148,7 @@ mod tests {
         let [place] = own.places([address]).unwrap();
         let place = place.expect("code of the test program");
         let file = match file(std::process::id(), &place) {
-            Ok(file) => file,
+            Ok(file) => file.expect("its own file"),
             Err(error) => {
                 println!("skipped: /proc/self/map_files cannot be read ({error}): this takes CAP_SYS_ADMIN");
                 return;
