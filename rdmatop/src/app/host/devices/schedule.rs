@@ -757,7 +757,7 @@ mod tests {
     #[test]
     fn a_failure_now_and_then_and_lines_without_a_reading_pause_nothing() {
         let mut schedule = known();
-        let every = |at: u64, n: u64| at % n != 0;
+        let every = |at: u64, n: u64| !at.is_multiple_of(n);
         assert!((1..100).all(|at| second(&mut schedule, at, every(at, 3), false, false)));
         assert!((100..200).all(|at| second(&mut schedule, at, false, false, every(at, 3))));
         assert!(
