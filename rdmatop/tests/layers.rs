@@ -132,7 +132,11 @@ fn broken(file: &str, tokens: &[TokenTree]) -> BTreeSet<String> {
 /// Adds what is wrong in a module and in those below it, which are in `dir`, and how many they are.
 fn walk(file: &Path, dir: &Path, wrong: &mut Vec<String>, seen: &mut usize) {
     let tokens = product(fs::read_to_string(file).expect("a file").parse().expect("Rust"));
-    let name = file.strip_prefix(ROOT).ok().and_then(Path::to_str).expect("below the root, and text");
+    let name = file
+        .strip_prefix(ROOT)
+        .ok()
+        .and_then(Path::to_str)
+        .expect("below the root, and text");
     let names = |path| format!("{name} names {path}");
     wrong.extend(broken(name, &tokens).into_iter().map(names));
     *seen += 1;

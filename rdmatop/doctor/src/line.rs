@@ -158,8 +158,8 @@ impl Lines {
         self.push(Status::Unknown, subject, said, NextStep::default());
     }
 
-    /// The value of a fact. Where the fact may exist and is not known, a line says why: `what` is not known of
-    /// `subject`, and `remedy` brings the right to read it.
+    /// The value of a fact. Where the fact may exist and is not known, a line says why: `what` is not known
+    /// of `subject`, and `remedy` brings the right to read it.
     pub(super) fn known<'a, T>(
         &mut self,
         fact: &'a Reading<T>,

@@ -129,8 +129,8 @@ impl Process {
     }
 
     /// The network that it chose. Before 2.6, and at the beginning of a log, no line says so: then it is IB
-    /// if that found a NIC, or what was listed last. If NCCL_NET is set, NCCL takes no other network than that
-    /// one, whatever it lists.
+    /// if that found a NIC, or what was listed last. If NCCL_NET is set, NCCL takes no other network than
+    /// that one, whatever it lists.
     pub fn network(&self) -> Option<&str> {
         let wanted = self.variables.get("NCCL_NET").map(|name| name.to_lowercase());
         let is_wanted = |name: &&str| {

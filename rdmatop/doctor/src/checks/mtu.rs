@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn packets_carry_what_the_kernel_computes() {
-        // PortMtu on Linux 6.12: 1500 gives 1024, 4200 gives 4096.
+        // Seen on Linux 6.12: 1500 gives 1024, 4200 gives 4096.
         for (mtu, carries) in [
             (9000, Some(4096)),
             (4200, Some(4096)),

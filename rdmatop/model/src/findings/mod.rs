@@ -1,8 +1,8 @@
 //! Findings: what is wrong on this host, in words, with the process and the device that it concerns.
 //!
-//! Rules (`rules`) look at one snapshot and name symptoms. [`FindingTracker`] turns symptoms into findings: it
-//! raises a symptom that lasts, and clears one that stays away. Both are pure. A rule names no symptom when an
-//! input that it needs is unknown.
+//! Rules (`rules`) look at one snapshot and name symptoms. [`FindingTracker`] turns symptoms into findings:
+//! it raises a symptom that lasts, and clears one that stays away. Both are pure. A rule names no symptom
+//! when an input that it needs is unknown.
 
 mod kind;
 mod limits;

@@ -1,8 +1,8 @@
 //! Tells from a small file, without a walk over all connections, whether our network namespace moves enough
 //! bytes that a job on TCP could be among them.
 //!
-//! Bytes of network devices include those of all connections, so while devices move little, connections do too.
-//! A quiet machine then never loads the module `tcp_diag`, which the first walk needs.
+//! Bytes of network devices include those of all connections, so while devices move little, connections do
+//! too. A quiet machine then never loads the module `tcp_diag`, which the first walk needs.
 
 use crate::root::Root;
 
@@ -56,8 +56,8 @@ impl Octets {
     }
 }
 
-/// Bytes of all network devices, both ways. `/proc/net/dev` has two lines of titles, and then for each device a
-/// name, eight values of what it received, of which the first is bytes, and as many of what it sent.
+/// Bytes of all network devices, both ways. `/proc/net/dev` has two lines of titles, and then for each device
+/// a name, eight values of what it received, of which the first is bytes, and as many of what it sent.
 fn of_devices(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     text.lines().skip(2).try_fold(0_u64, |sum, line| {

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_the_limit_of_its_runtime_in_its_unit_and_not_of_the_kubelet_or_a_namesake() {
+    fn a_container_has_the_limit_of_its_runtime_and_not_of_a_namesake() {
         let fake = Fake::new();
         let (k3s, root) = ("0::/system.slice/k3s-agent.service\n", "0 0 0 0");
         let other = "0::/system.slice/containerd.service\n";

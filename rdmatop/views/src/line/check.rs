@@ -313,7 +313,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("3 findings left out: rdmatop keeps the worst"),
+            text.contains("3 findings left out: rdmatop keeps "),
             "{text}"
         );
     }

@@ -1,5 +1,5 @@
-//! Writes changed settings when the view ends, on a thread of its own: a home directory may be on a server that
-//! does not answer, and that must not keep the program.
+//! Writes changed settings when the view ends, on a thread of its own: a home directory may be on a server
+//! that does not answer, and that must not keep the program.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;

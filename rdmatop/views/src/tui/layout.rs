@@ -61,7 +61,8 @@ const ROOMY: u16 = 22;
 const TALL: u16 = 40;
 /// From this width the detail pane stands beside the table.
 const WIDE: u16 = 160;
-/// Below this width a verdict is cut before it says what is wrong, so its few words for a table stand before it.
+/// Below this width a verdict is cut before it says what is wrong, so its few words for a table stand before
+/// it.
 const NARROW: u16 = 60;
 
 impl Layout {

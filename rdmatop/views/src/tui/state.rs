@@ -379,8 +379,8 @@ impl State {
             && !snapshot.devices.iter().any(|device| device.followed)
     }
 
-    /// Explains upper bounds, else unknown numbers by [`Self::posts_bypass`]; processes without QPs have those
-    /// for another reason.
+    /// Explains upper bounds, else unknown numbers by [`Self::posts_bypass`]; processes without QPs have
+    /// those for another reason.
     pub(super) fn blind(&self) -> Option<&'static str> {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         let bypassing =

@@ -2,8 +2,8 @@
 //!
 //! Making cells of text (graphemes, widths) and comparing them costs ten times as much as writing the text. A
 //! line with the same marks as in the frame before needs neither, because its cells depend only on its marks.
-//! With two of ratatui's buffers an idle view of 160x50 takes 3.2 M instructions a second, of 1.38 M that goal G1
-//! allows (docs/performance.md), and 0.7 M with this.
+//! With two of ratatui's buffers an idle view of 160x50 takes 3.2 M instructions a second, of 1.38 M that
+//! goal G1 allows (docs/performance.md), and 0.7 M with this.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
