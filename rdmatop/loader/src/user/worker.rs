@@ -150,8 +150,7 @@ struct Judged {
     verdict: Verdict,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
-    /// Whose QP it is, and how often its calls hit a probe.
-    pid: u32,
+    /// How often its calls have hit a probe so far.
     hits: u64,
     /// The probed functions that it uses, until it is destroyed.
     uses: Vec<ProbePoint>,
@@ -162,7 +161,6 @@ impl Default for Judged {
         Self {
             verdict: Verdict::Tried(0),
             rejected: (0, 0),
-            pid: 0,
             hits: 0,
             uses: Vec::new(),
         }
@@ -255,7 +253,8 @@ impl Work {
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
-            (known.pid, known.hits) = (qp.pid, now.hits);
+            self.guard.called(qp.pid, now.hits.saturating_sub(known.hits));
+            known.hits = now.hits;
             let tried = match known.verdict {
                 Verdict::Tried(tried) => Some(tried),
                 Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
@@ -553,13 +552,7 @@ impl Work {
         }
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
-        let mut by_pid = BTreeMap::new();
-        for qp in self.judged.values() {
-            *by_pid.entry(qp.pid).or_default() += qp.hits;
-        }
-        let too_costly = self
-            .guard
-            .exceeds(sum.hits, by_pid, Duration::from_nanos(monotonic()));
+        let too_costly = self.guard.exceeds(sum.hits, Duration::from_nanos(monotonic()));
         let mut shared = locked(&self.shared);
         let ready = shared.ready.len() as u64;
         let report = &mut shared.report;
