@@ -281,6 +281,9 @@ impl Work {
             let mut uses = Vec::new();
             let verdict = self.judge(qp, handle, tried, party, &mut uses);
             drop(rights);
+            let else_ns = monotonic().saturating_sub(since_ns);
+            let else_ns = else_ns.saturating_sub(std::mem::take(&mut self.finder.took_ns));
+            self.turns.spent(party, else_ns);
             let known = self.judged.entry((qp.number, qp.born_ns)).or_default();
             (known.verdict, known.uses) = (verdict, uses);
         }
@@ -364,7 +367,7 @@ impl Work {
             qpn: qp.qpn,
         };
         let found = self.finder.of(program, self.options.ends);
-        let took_ns = std::mem::take(&mut self.finder.took_ns);
+        let took_ns = self.finder.took_ns;
         if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
             let why = format!(
                 "its memory took {} ms to answer, so others come first",
@@ -442,7 +445,7 @@ impl Work {
             Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
             Err(why) => why,
         };
-        let remedy = "the probes are attached as soon as it is free";
+        let remedy = "the locks are asked for again after ten seconds";
         self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
         true
     }
