@@ -19,7 +19,7 @@ use rustix::time::ClockId;
 
 use super::{
     LOOK, Ready, Shared, UserOptions,
-    failures::Failures,
+    failures::{Failures, ONE},
     guard::Guard,
     hooks::Function,
     locked, off,
@@ -139,7 +139,8 @@ impl Probes {
 enum Verdict {
     /// Not so far, after this many tries: see [`TRIES`].
     Tried(u32),
-    /// Not before [`HELD_NS`] after this time, because of [`Work::held`].
+    /// Not before [`HELD_NS`] after this time, because of [`Work::held`], or because there is no room for
+    /// more probes.
     Waits(u64),
     Ready,
     Unfit,
@@ -214,6 +215,17 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
 }
 
+/// Why no more functions are probed. What fits may change with each QP that is destroyed.
+fn no_room(full: Full) -> Obstacle {
+    let (who, share) = match full {
+        Full::Process => ("its", MOST_FUNCTIONS / 4),
+        Full::User => ("its user's", MOST_FUNCTIONS / 2),
+        Full::All => ("all", MOST_FUNCTIONS),
+    };
+    let why = format!("{who} queue pairs may use {share} functions, and those of one more do not fit");
+    Obstacle::new(CauseId::NotProbed, why, ONE)
+}
+
 fn monotonic() -> u64 {
     clock::read(ClockId::Monotonic)
 }
@@ -238,7 +250,13 @@ impl Work {
             }
         }
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
-        self.failures.retain(|pid| alive.contains(&pid));
+        let undecided = |qp: &&SlotQp| {
+            let known = self.judged.get(&(qp.number, qp.born_ns));
+            qp.lives && known.is_none_or(|known| !matches!(known.verdict, Verdict::Ready | Verdict::Unfit))
+        };
+        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).collect();
+        self.failures
+            .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
         self.silent.retain(|pid| alive.contains(pid));
         // No QP has asked again, so those that waited are gone.
         self.held
@@ -369,11 +387,8 @@ impl Work {
         let found = self.finder.of(program, self.options.ends);
         let took_ns = self.finder.took_ns;
         if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
-            let why = format!(
-                "its memory took {} ms to answer, so others come first",
-                took_ns / 1_000_000
-            );
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+            let why = "its memory takes more than a second to answer, so others come first";
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), true);
         }
         let target = match found {
             Ok(target) => target,
@@ -381,11 +396,11 @@ impl Work {
             Err(Unfit::Silent) => {
                 self.silent.insert(qp.pid);
                 let why = "its memory does not answer: a page of it keeps who reads it waiting";
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
                 return Verdict::Unfit;
             }
             Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
                 return Verdict::Unfit;
             }
         };
@@ -393,6 +408,10 @@ impl Work {
             points,
             sends_are_seen,
         } = target;
+        if let Err(full) = self.probed.has_room(party, points.iter().map(|(point, _)| point)) {
+            self.fails(qp, no_room(full), true);
+            return Verdict::Waits(monotonic());
+        }
         if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
             return Verdict::Waits(monotonic());
         }
@@ -403,10 +422,10 @@ impl Work {
                     since_ns = since_ns.max(since);
                     uses.push(point);
                 }
-                Err(obstacle) => {
+                Err((verdict, obstacle)) => {
                     self.probed.release(&std::mem::take(uses), monotonic());
-                    self.fails(qp, obstacle);
-                    return Verdict::Unfit;
+                    self.fails(qp, obstacle, matches!(verdict, Verdict::Waits(_)));
+                    return verdict;
                 }
             }
         }
@@ -414,7 +433,7 @@ impl Work {
             self.publish(qp, since_ns);
         } else {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
         }
         let ready = Ready {
             born_ns: qp.born_ns,
@@ -462,34 +481,30 @@ impl Work {
         }
     }
 
-    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle) {
+    /// `passes`: a later try may succeed.
+    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle, passes: bool) {
         // All QPs of a process fail for the same reason, so one line reports them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
-        log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
-        self.failures.add(qp.pid, user(qp.pid), cause);
+        if self.failures.add(qp.pid, user(qp.pid), cause.clone(), passes) {
+            log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
+        }
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
-    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, Obstacle> {
+    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, (Verdict, Obstacle)> {
         if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let gone = self.probed.make_room(of).map_err(|full| {
-            let (who, most) = match full {
-                Full::Process => ("its", MOST_FUNCTIONS / 4),
-                Full::User => ("its user's", MOST_FUNCTIONS / 2),
-                Full::All => ("living", MOST_FUNCTIONS),
-            };
-            let why = format!("{who} queue pairs use {most} functions that are probed already");
-            Obstacle::new(CauseId::NotProbed, why, "--uprobes=PID probes one process")
-        })?;
+        let waits = |full| (Verdict::Waits(monotonic()), no_room(full));
+        let gone = self.probed.make_room(of).map_err(waits)?;
         self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
         }
         let pid = point.pid.or(self.options.pid);
-        let events = self.attach(point.function, &file.path(), point.offset, pid)?;
+        let events = self.attach(point.function, &file.path(), point.offset, pid);
+        let events = events.map_err(|obstacle| (Verdict::Unfit, obstacle))?;
         log::info!(point:? = point; "attached");
         let since_ns = monotonic();
         let probes = Probes {
@@ -569,8 +584,10 @@ impl Work {
         report.missed = sum.missed;
         report.rejected_sends = sends;
         report.rejected_receives = receives;
-        let held = self.held.as_ref().map(|(_, cause)| cause);
-        report.failures = self.failures.causes().chain(held).cloned().collect();
+        report.failures = self.failures.causes();
+        report
+            .failures
+            .extend(self.held.iter().map(|(_, cause)| cause.clone()));
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%{}",
