@@ -1,60 +1,99 @@
-//! Which processes' failures are reported: few, each in a line of its own, and no user pushes out another. Pure.
+//! Which processes' failures are reported: few, each in a line of its own, and no user pushes out another.
+//! One more line says how many are left out. Pure.
 
 use std::collections::BTreeMap;
 
-use rdmatop_model::cause::Cause;
+use rdmatop_base::text;
+use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 
 /// The most failures to report.
 const MOST: usize = 4;
+/// What has fewer programs probed.
+pub(super) const ONE: &str = "--uprobes=PID probes one process";
 
-/// Failures by process, with the process's user.
+/// Why QPs of a process are not counted.
+#[derive(Debug)]
+struct Failure {
+    pid: u32,
+    user: Option<u32>,
+    /// A later try may succeed.
+    passes: bool,
+    cause: Cause,
+}
+
+/// One failure of each process, the first one first.
 #[derive(Debug, Default)]
-pub(super) struct Failures(BTreeMap<u32, (Option<u32>, Cause)>);
+pub(super) struct Failures(Vec<Failure>);
 
 impl Failures {
-    /// Adds the first failure of a process. Where there is no room, it takes the place of another process's
-    /// whose user has more lines than this one.
-    pub(super) fn add(&mut self, pid: u32, user: Option<u32>, cause: Cause) {
-        if self.0.contains_key(&pid) {
-            return;
+    /// Adds a failure of a process, which takes the place of one that may pass. Returns false if that says
+    /// nothing new.
+    pub(super) fn add(&mut self, pid: u32, user: Option<u32>, cause: Cause, passes: bool) -> bool {
+        let Some(known) = self.0.iter_mut().find(|known| known.pid == pid) else {
+            self.0.push(Failure {
+                pid,
+                user,
+                passes,
+                cause,
+            });
+            return true;
+        };
+        let is_new = known.passes && known.cause != cause;
+        if known.passes {
+            (known.passes, known.cause) = (passes, cause);
         }
-        if self.0.len() >= MOST {
-            let lines = |of| self.0.values().filter(|(user, _)| *user == of).count();
-            let most = self.0.iter().max_by_key(|(pid, (user, _))| (lines(*user), **pid));
-            let Some((gives_way, _)) = most.filter(|(_, (of, _))| lines(*of) > lines(user) + 1) else {
-                return;
-            };
-            let gives_way = *gives_way;
-            self.0.remove(&gives_way);
-        }
-        self.0.insert(pid, (user, cause));
+        is_new
     }
 
-    /// Keeps those of the processes for which `stays` holds.
-    pub(super) fn retain(&mut self, stays: impl Fn(u32) -> bool) {
-        self.0.retain(|pid, _| stays(*pid));
+    /// Keeps those for which `stays` holds of the process, and of whether the failure may pass.
+    pub(super) fn retain(&mut self, stays: impl Fn(u32, bool) -> bool) {
+        self.0.retain(|known| stays(known.pid, known.passes));
     }
 
-    pub(super) fn causes(&self) -> impl Iterator<Item = &Cause> {
-        self.0.values().map(|(_, cause)| cause)
+    /// The lines: users take turns.
+    pub(super) fn causes(&self) -> Vec<Cause> {
+        let mut of_user = BTreeMap::new();
+        let turns = self.0.iter().map(|known| {
+            let turn = of_user.entry(known.user).or_insert(0_usize);
+            *turn += 1;
+            (*turn, known)
+        });
+        let mut shown: Vec<_> = turns.filter(|(turn, _)| *turn <= MOST).collect();
+        shown.sort_by_key(|(turn, _)| *turn);
+        shown.truncate(MOST);
+        shown.sort_by_key(|(_, known)| known.pid);
+        let left_out = self.0.len() - shown.len();
+        let rest = (left_out > 0).then(|| {
+            let why = format!("only {MOST} processes are named");
+            let what = text::count(left_out, "more process");
+            Obstacle::new(CauseId::NotProbed, why, ONE)
+                .takes(format!("Not counted: work requests of {what}"), Concerns::Host)
+        });
+        let causes = shown.into_iter().map(|(_, known)| known.cause.clone());
+        causes.chain(rest).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
+
+    fn cause(what: &str) -> Cause {
+        Obstacle::new(CauseId::NotProbed, "x", "").takes(what, Concerns::Host)
+    }
+
+    fn lines(failures: &Failures) -> Vec<String> {
+        failures.causes().into_iter().map(|cause| cause.what).collect()
+    }
 
     #[test]
     fn the_failures_of_one_user_hide_none_of_another() {
         let mut failures = Failures::default();
         let mut add = |pid: u32, user| {
-            let obstacle = Obstacle::new(CauseId::NotProbed, "x", "");
-            failures.add(pid, user, obstacle.takes(format!("{pid}"), Concerns::Host));
-            failures
-                .causes()
-                .map(|cause| cause.what.clone())
-                .collect::<Vec<_>>()
+            failures.add(pid, user, cause(&pid.to_string()), false);
+            let mut lines = lines(&failures);
+            lines.truncate(MOST);
+            lines
         };
         for pid in 1..9 {
             add(pid, Some(1000));
@@ -65,5 +104,34 @@ mod tests {
         assert_eq!(add(5, Some(1000)), ["1", "2", "20", "21"]);
         assert_eq!(add(22, Some(1002)), ["1", "20", "21", "22"]);
         assert_eq!(add(23, Some(1003)), ["1", "20", "21", "22"], "each has one");
+    }
+
+    #[test]
+    fn the_number_of_those_left_out_is_said_and_they_move_up() {
+        let mut failures = Failures::default();
+        for pid in 1..6 {
+            failures.add(pid, Some(1000 + pid), cause(&pid.to_string()), false);
+        }
+        let last = "Not counted: work requests of 1 more process";
+        assert_eq!(lines(&failures), ["1", "2", "3", "4", last]);
+        failures.add(6, Some(1001), cause("6"), false);
+        assert_eq!(
+            lines(&failures).last().unwrap(),
+            &last.replace("1 more process", "2 more processes")
+        );
+        failures.retain(|pid, _| pid > 2);
+        assert_eq!(lines(&failures), ["3", "4", "5", "6"]);
+    }
+
+    #[test]
+    fn what_may_pass_goes_when_it_has_and_gives_way_to_what_does_not() {
+        let mut failures = Failures::default();
+        assert!(failures.add(7, None, cause("late"), true) && failures.add(8, None, cause("late"), true));
+        assert!(!failures.add(7, None, cause("late"), true), "nothing new");
+        assert!(failures.add(8, None, cause("unfit"), false));
+        assert!(!failures.add(8, None, cause("late"), true));
+        assert_eq!(lines(&failures), ["late", "unfit"]);
+        failures.retain(|_, passes| !passes);
+        assert_eq!(lines(&failures), ["unfit"]);
     }
 }

@@ -90,22 +90,52 @@ impl<T> Probed<T> {
         }
     }
 
-    /// Removes and returns probes so that one more function can be probed for a process. Its user may have half
-    /// of all that are in use, and the process a quarter.
-    pub(super) fn make_room(&mut self, of: Party) -> Result<Vec<T>, Full> {
+    /// Whether all of these functions can be probed for a process: else none is, instead of some again and
+    /// again.
+    pub(super) fn has_room<'p>(
+        &self,
+        of: Party,
+        points: impl Iterator<Item = &'p ProbePoint>,
+    ) -> Result<(), Full> {
+        let (mut new, mut idle) = (0, 0);
+        for point in points {
+            match self.entries.get(point) {
+                None => new += 1,
+                Some(entry) => idle += usize::from(entry.users == 0),
+            }
+        }
+        self.room(of, new, idle)
+    }
+
+    /// Whether so many functions more, and so many that are probed but idle, can be in use by a process. Its
+    /// user may have half of all that are in use, and the process a quarter.
+    fn room(&self, of: Party, new: usize, idle: usize) -> Result<(), Full> {
+        if new == 0 {
+            return Ok(());
+        }
         let used = self.entries.values().filter(|entry| entry.users > 0);
+        let in_use = used.clone().count();
         let used = used.filter(|entry| entry.of.user == of.user);
         let (mut of_user, mut of_process) = (0, 0);
         for entry in used {
             of_user += 1;
             of_process += usize::from(entry.of == of);
         }
-        if of_process >= self.most / 4 {
+        if of_process + new > self.most / 4 {
             return Err(Full::Process);
         }
-        if of_user >= self.most / 2 {
+        if of_user + new > self.most / 2 {
             return Err(Full::User);
         }
+        if in_use + new + idle > self.most {
+            return Err(Full::All);
+        }
+        Ok(())
+    }
+
+    /// Removes and returns probes so that one more function can be probed for a process.
+    pub(super) fn make_room(&mut self, of: Party) -> Result<Vec<T>, Full> {
+        self.room(of, 1, 0)?;
         if self.entries.len() < self.most {
             return Ok(Vec::new());
         }
@@ -205,6 +235,30 @@ mod tests {
         // What its QPs use no more counts for nobody.
         probed.release(&(0..32).map(|turn| point(1, turn)).collect::<Vec<_>>(), 5);
         assert_eq!(probed.make_room(hostile(1)), Ok(vec![]));
+    }
+
+    #[test]
+    fn all_functions_of_a_qp_have_room_or_none_and_there_is_room_again_later() {
+        let mut probed = Probed::new(128);
+        for turn in 0..30 {
+            probed.add(point(1, turn), (), of(1));
+        }
+        let has_room = |probed: &Probed<()>, pid, count| {
+            let points: Vec<_> = (0..count).map(|turn| point(1, 28 + turn)).collect();
+            probed.has_room(of(pid), points.iter())
+        };
+        assert_eq!(has_room(&probed, 1, 2), Ok(()), "both are probed");
+        assert_eq!(has_room(&probed, 1, 4), Ok(()));
+        assert_eq!(has_room(&probed, 1, 5), Err(Full::Process));
+        assert_eq!(has_room(&probed, 2, 5), Ok(()), "of another process");
+        probed.release(&[point(1, 3)], 5);
+        assert_eq!(has_room(&probed, 1, 5), Ok(()));
+        for turn in 0..97 {
+            probed.add(point(2, turn), (), of(10 + u32::try_from(turn).unwrap()));
+        }
+        assert_eq!(has_room(&probed, 2, 4), Ok(()), "one that nobody uses makes room");
+        probed.release(&[point(1, 29)], 5);
+        assert_eq!(has_room(&probed, 2, 5), Err(Full::All), "that one is among them");
     }
 
     #[test]

@@ -59,9 +59,8 @@ pub(super) struct Finder {
     pub(super) took_ns: u64,
 }
 
-/// How many locks are waited for that are not free within this time.
-const MOST_WAITS: u32 = 2;
-const SHORT: Duration = Duration::from_millis(500);
+/// How long to wait for all locks together, where each one becomes free before the helper gives up.
+const LOCKS: Duration = Duration::from_millis(1500);
 const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
@@ -105,25 +104,16 @@ impl Finder {
         })
     }
 
-    /// Returns the first of these processes whose memory lock is held. Of locks that are held for less than the
-    /// helper waits, not many are waited for.
+    /// Returns the first of these processes whose memory lock is held.
     pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
-        let mut waits = 0;
-        for pid in pids {
+        first_held(pids, LOCKS, |pid| {
             let mut helper = self.helper()?;
-            let asked = Instant::now();
             let answer = helper.lock_is_free(pid);
-            waits += u32::from(asked.elapsed() > SHORT);
-            if waits > MOST_WAITS {
-                return Ok(Some(pid));
+            if answer.is_ok() {
+                self.helper = Some(helper);
             }
-            match answer {
-                Ok(()) => self.helper = Some(helper),
-                Err(Unanswered::Late) => return Ok(Some(pid)),
-                Err(Unanswered::Lost) => return Err(LOST.into()),
-            }
-        }
-        Ok(None)
+            Ok(answer)
+        })
     }
 
     fn helper(&mut self) -> Result<Helper, String> {
@@ -206,6 +196,28 @@ impl Finder {
         };
         Ok((file, reach))
     }
+}
+
+/// Returns the first of these processes whose lock is held, or why that is not known: their locks took longer
+/// than `most` together.
+fn first_held(
+    pids: impl IntoIterator<Item = u32>,
+    most: Duration,
+    mut ask: impl FnMut(u32) -> Result<Result<(), Unanswered>, String>,
+) -> Result<Option<u32>, String> {
+    let begun = Instant::now();
+    for pid in pids {
+        // None so far holds its lock any more, but to ask all that are left may take many times as long.
+        if begun.elapsed() > most {
+            return Err("the locks of processes' memory take too long to become free".into());
+        }
+        match ask(pid)? {
+            Ok(()) => {}
+            Err(Unanswered::Late) => return Ok(Some(pid)),
+            Err(Unanswered::Lost) => return Err(LOST.into()),
+        }
+    }
+    Ok(None)
 }
 
 /// How far a file is trusted. The kernel keeps the probes of a process through exec, also for a program that
@@ -361,6 +373,35 @@ mod tests {
         (begins.user, inside.user) = (None, None);
         assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));
         refused(&inside, "no function of its library begins");
+    }
+
+    #[test]
+    fn only_who_does_not_answer_holds_its_lock_and_slow_ones_have_a_limit_together() {
+        let of = |most, slow: bool, held| {
+            let mut asked = 0;
+            let found = first_held(1..100, most, |pid| {
+                asked += 1;
+                if slow {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Ok(if pid == held {
+                    Err(Unanswered::Late)
+                } else {
+                    Ok(())
+                })
+            });
+            (found, asked)
+        };
+        let long = Duration::from_secs(1000);
+        assert_eq!(of(long, false, 0), (Ok(None), 99));
+        assert_eq!(of(long, true, 7), (Ok(Some(7)), 7));
+        let (found, asked) = of(Duration::from_millis(5), true, 0);
+        assert!(
+            (1..4).contains(&asked) && found.unwrap_err().contains("too long"),
+            "{asked}"
+        );
+        let lost = first_held([1], long, |_| Ok(Err(Unanswered::Lost)));
+        assert_eq!(lost, Err(LOST.to_owned()));
     }
 
     #[test]

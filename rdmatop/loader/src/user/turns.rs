@@ -45,6 +45,11 @@ impl Turns {
         });
     }
 
+    /// Notes how long else a user's QP kept the thread: with locks, files and probes.
+    pub(super) fn spent(&mut self, party: Party, more_ns: u64) {
+        *self.spent.entry(party).or_default() += more_ns;
+    }
+
     /// Notes how long a question took. Returns true if others were late because of it.
     pub(super) fn took(&mut self, party: Party, took_ns: u64, now_ns: u64) -> bool {
         if now_ns.saturating_sub(self.halved_ns) > HALF_NS {
@@ -55,7 +60,7 @@ impl Turns {
             });
             self.rests.retain(|_, until| *until > now_ns);
         }
-        *self.spent.entry(party).or_default() += took_ns;
+        self.spent(party, took_ns);
         let is_late = took_ns > LATE_NS;
         let of_user = self.spent.iter().filter(|(of, _)| of.user == party.user);
         if is_late && of_user.map(|(_, spent)| spent).sum::<u64>() > CREDIT_NS {
@@ -96,6 +101,20 @@ mod tests {
         ];
         turns.order(&mut waiting, |(pid, user, _)| party(*user, *pid));
         assert_eq!(waiting.map(|(_, _, number)| number), [3, 4, 2, 5, 1, 0]);
+    }
+
+    #[test]
+    fn what_else_is_done_for_a_qp_counts_and_makes_nobody_rest() {
+        let mut turns = Turns::default();
+        for _ in 0..9 {
+            turns.took(party(1000, 1), MS, SECOND);
+            turns.spent(party(1000, 1), SECOND);
+            turns.took(party(1001, 2), 2 * MS, SECOND);
+        }
+        let mut waiting = [(1000, 1), (1001, 2)];
+        turns.order(&mut waiting, |(user, pid)| party(*user, *pid));
+        assert_eq!(waiting, [(1001, 2), (1000, 1)]);
+        assert!(turns.may_ask(Some(1000), SECOND));
     }
 
     /// The longest time that another user's new QP waits, and the time spent on a hostile user whose

@@ -19,7 +19,7 @@ use rustix::time::ClockId;
 
 use super::{
     LOOK, Ready, Shared, UserOptions,
-    failures::Failures,
+    failures::{Failures, ONE},
     guard::Guard,
     hooks::Function,
     locked, off,
@@ -139,7 +139,8 @@ impl Probes {
 enum Verdict {
     /// Not so far, after this many tries: see [`TRIES`].
     Tried(u32),
-    /// Not before [`HELD_NS`] after this time, because of [`Work::held`].
+    /// Not before [`HELD_NS`] after this time, because of [`Work::held`], or because there is no room for
+    /// more probes.
     Waits(u64),
     Ready,
     Unfit,
@@ -150,8 +151,7 @@ struct Judged {
     verdict: Verdict,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
-    /// Whose QP it is, and how often its calls hit a probe.
-    pid: u32,
+    /// How often its calls have hit a probe so far.
     hits: u64,
     /// The probed functions that it uses, until it is destroyed.
     uses: Vec<ProbePoint>,
@@ -162,7 +162,6 @@ impl Default for Judged {
         Self {
             verdict: Verdict::Tried(0),
             rejected: (0, 0),
-            pid: 0,
             hits: 0,
             uses: Vec::new(),
         }
@@ -216,6 +215,17 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
 }
 
+/// Why no more functions are probed. What fits may change with each QP that is destroyed.
+fn no_room(full: Full) -> Obstacle {
+    let (who, share) = match full {
+        Full::Process => ("its", MOST_FUNCTIONS / 4),
+        Full::User => ("its user's", MOST_FUNCTIONS / 2),
+        Full::All => ("all", MOST_FUNCTIONS),
+    };
+    let why = format!("{who} queue pairs may use {share} functions, and those of one more do not fit");
+    Obstacle::new(CauseId::NotProbed, why, ONE)
+}
+
 fn monotonic() -> u64 {
     clock::read(ClockId::Monotonic)
 }
@@ -240,7 +250,13 @@ impl Work {
             }
         }
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
-        self.failures.retain(|pid| alive.contains(&pid));
+        let undecided = |qp: &&SlotQp| {
+            let known = self.judged.get(&(qp.number, qp.born_ns));
+            qp.lives && known.is_none_or(|known| !matches!(known.verdict, Verdict::Ready | Verdict::Unfit))
+        };
+        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).collect();
+        self.failures
+            .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
         self.silent.retain(|pid| alive.contains(pid));
         // No QP has asked again, so those that waited are gone.
         self.held
@@ -255,7 +271,8 @@ impl Work {
             let now = self.qps.read(qp.number);
             let known = self.judged.entry(key).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
-            (known.pid, known.hits) = (qp.pid, now.hits);
+            self.guard.called(qp.pid, now.hits.saturating_sub(known.hits));
+            known.hits = now.hits;
             let tried = match known.verdict {
                 Verdict::Tried(tried) => Some(tried),
                 Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
@@ -282,6 +299,9 @@ impl Work {
             let mut uses = Vec::new();
             let verdict = self.judge(qp, handle, tried, party, &mut uses);
             drop(rights);
+            let else_ns = monotonic().saturating_sub(since_ns);
+            let else_ns = else_ns.saturating_sub(std::mem::take(&mut self.finder.took_ns));
+            self.turns.spent(party, else_ns);
             let known = self.judged.entry((qp.number, qp.born_ns)).or_default();
             (known.verdict, known.uses) = (verdict, uses);
         }
@@ -365,13 +385,10 @@ impl Work {
             qpn: qp.qpn,
         };
         let found = self.finder.of(program, self.options.ends);
-        let took_ns = std::mem::take(&mut self.finder.took_ns);
+        let took_ns = self.finder.took_ns;
         if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
-            let why = format!(
-                "its memory took {} ms to answer, so others come first",
-                took_ns / 1_000_000
-            );
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+            let why = "its memory takes more than a second to answer, so others come first";
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), true);
         }
         let target = match found {
             Ok(target) => target,
@@ -379,11 +396,11 @@ impl Work {
             Err(Unfit::Silent) => {
                 self.silent.insert(qp.pid);
                 let why = "its memory does not answer: a page of it keeps who reads it waiting";
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
                 return Verdict::Unfit;
             }
             Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
                 return Verdict::Unfit;
             }
         };
@@ -391,6 +408,10 @@ impl Work {
             points,
             sends_are_seen,
         } = target;
+        if let Err(full) = self.probed.has_room(party, points.iter().map(|(point, _)| point)) {
+            self.fails(qp, no_room(full), true);
+            return Verdict::Waits(monotonic());
+        }
         if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
             return Verdict::Waits(monotonic());
         }
@@ -401,10 +422,10 @@ impl Work {
                     since_ns = since_ns.max(since);
                     uses.push(point);
                 }
-                Err(obstacle) => {
+                Err((verdict, obstacle)) => {
                     self.probed.release(&std::mem::take(uses), monotonic());
-                    self.fails(qp, obstacle);
-                    return Verdict::Unfit;
+                    self.fails(qp, obstacle, matches!(verdict, Verdict::Waits(_)));
+                    return verdict;
                 }
             }
         }
@@ -412,7 +433,7 @@ impl Work {
             self.publish(qp, since_ns);
         } else {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""));
+            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
         }
         let ready = Ready {
             born_ns: qp.born_ns,
@@ -443,7 +464,7 @@ impl Work {
             Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
             Err(why) => why,
         };
-        let remedy = "the probes are attached as soon as it is free";
+        let remedy = "the locks are asked for again after ten seconds";
         self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
         true
     }
@@ -460,34 +481,30 @@ impl Work {
         }
     }
 
-    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle) {
+    /// `passes`: a later try may succeed.
+    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle, passes: bool) {
         // All QPs of a process fail for the same reason, so one line reports them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
-        log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
-        self.failures.add(qp.pid, user(qp.pid), cause);
+        if self.failures.add(qp.pid, user(qp.pid), cause.clone(), passes) {
+            log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
+        }
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
-    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, Obstacle> {
+    fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, (Verdict, Obstacle)> {
         if let Some(probes) = self.probed.take(&point) {
             return Ok(probes.since_ns);
         }
-        let gone = self.probed.make_room(of).map_err(|full| {
-            let (who, most) = match full {
-                Full::Process => ("its", MOST_FUNCTIONS / 4),
-                Full::User => ("its user's", MOST_FUNCTIONS / 2),
-                Full::All => ("living", MOST_FUNCTIONS),
-            };
-            let why = format!("{who} queue pairs use {most} functions that are probed already");
-            Obstacle::new(CauseId::NotProbed, why, "--uprobes=PID probes one process")
-        })?;
+        let waits = |full| (Verdict::Waits(monotonic()), no_room(full));
+        let gone = self.probed.make_room(of).map_err(waits)?;
         self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
         }
         let pid = point.pid.or(self.options.pid);
-        let events = self.attach(point.function, &file.path(), point.offset, pid)?;
+        let events = self.attach(point.function, &file.path(), point.offset, pid);
+        let events = events.map_err(|obstacle| (Verdict::Unfit, obstacle))?;
         log::info!(point:? = point; "attached");
         let since_ns = monotonic();
         let probes = Probes {
@@ -553,13 +570,7 @@ impl Work {
         }
         let here = self.judged.values().map(|qp| qp.rejected);
         let (sends, receives) = here.fold(self.rejected, add);
-        let mut by_pid = BTreeMap::new();
-        for qp in self.judged.values() {
-            *by_pid.entry(qp.pid).or_default() += qp.hits;
-        }
-        let too_costly = self
-            .guard
-            .exceeds(sum.hits, by_pid, Duration::from_nanos(monotonic()));
+        let too_costly = self.guard.exceeds(sum.hits, Duration::from_nanos(monotonic()));
         let mut shared = locked(&self.shared);
         let ready = shared.ready.len() as u64;
         let report = &mut shared.report;
@@ -573,8 +584,10 @@ impl Work {
         report.missed = sum.missed;
         report.rejected_sends = sends;
         report.rejected_receives = receives;
-        let held = self.held.as_ref().map(|(_, cause)| cause);
-        report.failures = self.failures.causes().chain(held).cloned().collect();
+        report.failures = self.failures.causes();
+        report
+            .failures
+            .extend(self.held.iter().map(|(_, cause)| cause.clone()));
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%{}",

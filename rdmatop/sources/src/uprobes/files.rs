@@ -140,14 +140,21 @@ fn is_plain(name: &str) -> bool {
 /// Whether a file answers by itself: the file system of its mount is mounted here, where only an administrator
 /// mounts, and is of a kind that asks nobody else for a page. So is `device`, on which it is by the list of
 /// mappings: of a file in an overlay some kernels say there where its pages are. `here` is
-/// /proc/self/mountinfo, `there` that of the process that has mapped the file.
-pub(super) fn answers(mount: u64, device: (u32, u32), here: &[u8], there: &[u8]) -> bool {
+/// /proc/self/mountinfo, `there` reads that of the process that has mapped the file. Its user decides how
+/// long that one is, so it is read only where nothing else gives the answer.
+pub(super) fn answers(mount: u64, device: (u32, u32), here: &[u8], there: impl FnOnce() -> Vec<u8>) -> bool {
     let answers = |device: &[u8]| {
         mounts(here)
             .any(|known| known.device == device && LOCAL.iter().any(|kind| kind.as_bytes() == known.kind))
     };
-    let its = mounts(here).chain(mounts(there)).find(|known| known.id == mount);
-    its.is_some_and(|its| answers(its.device)) && answers(format!("{}:{}", device.0, device.1).as_bytes())
+    if !answers(format!("{}:{}", device.0, device.1).as_bytes()) {
+        return false;
+    }
+    let by_table = |table: &[u8]| {
+        let its = mounts(table).find(|known| known.id == mount);
+        its.map(|its| answers(its.device))
+    };
+    by_table(here).or_else(|| by_table(&there())).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -249,7 +256,7 @@ mod tests {
             33 22 0:47 / /mnt/ext4 rw -\n";
         const THEIRS: &[u8] = b"70 1 254:1 /lib /lib rw - ext4 /dev/vda1 rw\n\
             71 70 0:44 / /mnt rw - ext4 x rw\n72 70 0:99 / /x rw - tmpfs x rw\n\xff 1\n";
-        let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), b"");
+        let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), Vec::new);
         assert!(own(22, (254, 1)) && own(32, (0, 46)) && own(32, (254, 1)));
         for mount in [30, 31, 33, 254, 1] {
             assert!(!own(mount, (254, 1)), "{mount}");
@@ -258,8 +265,12 @@ mod tests {
             assert!(!own(22, device), "{device:?}");
         }
         // Of another mount namespace only the device counts: its user may mount there himself.
-        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), THEIRS);
+        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), || THEIRS.to_vec());
         assert!(theirs(70));
         assert!(!theirs(71) && !theirs(72) && !theirs(73));
+        // Their table, of whatever length, is not read for a mount of this one, nor for a device of none.
+        let unread = || unreachable!("their table is read");
+        assert!(answers(22, (254, 1), MOUNTS.as_bytes(), unread));
+        assert!(!answers(70, (0, 44), MOUNTS.as_bytes(), unread));
     }
 }

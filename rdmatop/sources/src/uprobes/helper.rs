@@ -253,6 +253,7 @@ impl Helper {
 
     /// Whether the lock of the address space of a process is free, or the process is gone.
     pub fn lock_is_free(&mut self, pid: u32) -> Result<(), Unanswered> {
+        self.user = super::process::user(pid);
         self.ask(&Question::Lock(pid))
     }
 
@@ -437,6 +438,14 @@ mod tests {
         assert!(none.unwrap_err().contains("libibverbs"));
         let gone = helper.posts(u32::MAX, 8, 17, true).unwrap();
         assert!(gone.unwrap_err().contains("its memory"));
+    }
+
+    #[test]
+    fn a_reader_that_waits_for_a_lock_counts_for_the_user_of_that_process() {
+        let mut helper = own();
+        helper.user = Some(u32::MAX - 3);
+        assert_eq!(helper.lock_is_free(std::process::id()), Ok(()));
+        assert_eq!(helper.user, Some(rustix::process::geteuid().as_raw()));
     }
 
     #[test]
