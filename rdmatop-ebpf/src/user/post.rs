@@ -48,10 +48,7 @@ const POSTS: Calls<UserCall> = Calls {
 /// the provider's only the former is what its context names.
 #[inline(always)]
 pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> Option<()> {
-    let number = hit(qp)?;
-    if !at.is_by_context_of(qp) {
-        return None;
-    }
+    let number = hit(qp, || at.is_by_context_of(qp))?;
     let call = UserCall {
         number: u64::from(number),
         list,
