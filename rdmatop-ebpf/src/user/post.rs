@@ -57,9 +57,12 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> 
         stack: at.stack,
     };
     // No program saw the return of the earlier call, or the thread posts to another QP inside it.
-    let replace = |_: &UserCall| {
+    let replace = |earlier: &UserCall| {
         missed();
         if records::wanted() {
+            if hook == hook::USER_SEND {
+                sends::doubt(earlier.number as u32);
+            }
             records::unseen();
         }
     };
