@@ -134,7 +134,7 @@ pub struct QpSlot {
     pub owner_start_ns: u64,
     /// `bpf_ktime_get_ns()` when the QP got the slot.
     pub since_ns: u64,
-    /// GID of the peer's port when the QP got the slot; all zero when not known, or not connected then. A
+    /// GID of the peer's port when the QP got the slot; all zero when not known, or not connected (RC, UC). A
     /// later modify is in a record.
     pub dest_gid: [u8; 16],
     /// `ib_qp.qp_num`.
