@@ -201,8 +201,8 @@ pub struct UserQp {
     pub tx_rejected: u64,
     /// Receive WRs that the provider did not accept.
     pub rx_rejected: u64,
-    /// Calls of the QP's process that hit a probe with this QP, by a pointer of the QP or its context, whether
-    /// they posted anything or not.
+    /// Calls of the QP's process that hit a probe with this QP, by a pointer of the QP or its context. They
+    /// need not have posted anything.
     pub hits: u64,
     /// The time since when all functions that the QP's program posts with have been probed, `CLOCK_MONOTONIC`
     /// in ns. User space writes it; it is valid only for the QP with the birth `probed_birth_ns`.

@@ -170,8 +170,8 @@ impl Provider for Rxe {
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
 
-    /// RESET leaves the address of the last peer in the QP. So it is the peer's only from RTR on, and in ERR it
-    /// is not known whether the QP has been in RTR since.
+    /// RESET leaves the address of the last peer in the QP. So it is the peer's only from RTR on, and in ERR
+    /// it is not known whether the QP has been in RTR since.
     #[inline(always)]
     fn peer(qp: u64, slot: *mut QpSlot) {
         let rxe = rxe_qp(qp);
