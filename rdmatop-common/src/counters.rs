@@ -134,7 +134,7 @@ pub struct QpSlot {
     pub owner_start_ns: u64,
     /// `bpf_ktime_get_ns()` when the QP got the slot.
     pub since_ns: u64,
-    /// GID of the peer's port when the QP got the slot; all zero when not known, or not connected then. A
+    /// GID of the peer's port when the QP got the slot; all zero when not known, or not connected (RC, UC). A
     /// later modify is in a record.
     pub dest_gid: [u8; 16],
     /// `ib_qp.qp_num`.
@@ -201,7 +201,8 @@ pub struct UserQp {
     pub tx_rejected: u64,
     /// Receive WRs that the provider did not accept.
     pub rx_rejected: u64,
-    /// Calls of the QP's process that hit a probe with this QP, whether they posted anything or not.
+    /// Calls of the QP's process that hit a probe with this QP, by a pointer of the QP or its context. They
+    /// need not have posted anything.
     pub hits: u64,
     /// The time since when all functions that the QP's program posts with have been probed, `CLOCK_MONOTONIC`
     /// in ns. User space writes it; it is valid only for the QP with the birth `probed_birth_ns`.

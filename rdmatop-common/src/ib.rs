@@ -5,6 +5,8 @@
 pub mod state {
     /// The state in which the kernel creates a QP.
     pub const RESET: u32 = 0;
+    /// Ready to receive: from here on a connected QP has its peer.
+    pub const RTR: u32 = 2;
     /// Ready to send.
     pub const RTS: u32 = 3;
     /// Both queues are flushed.

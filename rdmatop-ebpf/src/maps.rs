@@ -88,14 +88,14 @@ pub(crate) static DESTROY_REST: HashMap<CallKey, DestroyCall> = HashMap::with_ma
 #[map]
 pub(crate) static OBJECT_CALLS: HashMap<CallKey, ObjectRecord> = HashMap::with_max_entries(256, 0);
 
-/// Calls of verbs, by ioctl and `write()`, and of rdma_cm between entry and return: see body/calls.
+/// Calls of verbs, by ioctl and `write()`, between entry and return: see body/calls.
 #[map]
 pub(crate) static VERB_CALLS: Array<CallEntry<VerbCall>> = Array::with_max_entries(VERB_CALL_ENTRIES, 0);
 
 /// Number of entries in [`VERB_CALLS`], a power of two.
 pub(crate) const VERB_CALL_ENTRIES: u32 = 1024;
 
-/// Calls that found their entry taken.
+/// Calls that found their entry taken, and all calls of rdma_cm (body/write).
 #[map]
 pub(crate) static VERB_REST: HashMap<CallKey, VerbCall> = HashMap::with_max_entries(512, 0);
 

@@ -69,7 +69,7 @@ pub(crate) trait Provider {
     fn consumers(qp: u64) -> (u32, u32);
     /// Whether anything is on a QP's queues.
     fn has_work(qp: u64) -> bool;
-    /// Reads the address of the QP's peer, if the driver keeps it.
+    /// Reads the address of the QP's peer, if the driver keeps it and the QP is connected.
     fn peer(_qp: u64, _slot: *mut QpSlot) {}
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN
     /// was set.
@@ -189,9 +189,8 @@ extern "C" fn settle(qp: u64, moving: u64) -> u64 {
         (*path).sq
     };
     introduce(path, slot, known);
-    Any::peer(qp, slot);
-    // A doorbell and a completion on two CPUs may both be the QP's first event. At this point the slot is
-    // complete except for the QP's address.
+    // A doorbell and a completion on two CPUs may both be the QP's first event. At this point the slot has
+    // all that the other CPU needs.
     if QUEUE_SLOTS.insert(&sq, &number, NOEXIST).is_err() {
         if let Some(other) = QUEUE_SLOTS.get_ptr(&sq) {
             // SAFETY: the map checked the pointer.
@@ -220,6 +219,8 @@ extern "C" fn settle(qp: u64, moving: u64) -> u64 {
             return left_out(qp, known, before, moving);
         }
     }
+    // From here on the slot does not go back to another QP, which would show this one's peer.
+    Any::peer(qp, slot);
     publish(path, slot, qp, number);
     set_place(known, number);
     u64::from(number)

@@ -18,7 +18,7 @@ use aya_ebpf::{
 };
 use rdmatop_common::{
     counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
-    ib::{opcode, state},
+    ib::{opcode, qp_type, state},
 };
 
 use crate::{
@@ -30,11 +30,11 @@ use crate::{
     emit::{lost, lost_many},
     maps::{QUEUE_SLOTS, QpPath, RXE_SEEN},
     offsets::{
-        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_QUEUE_MASK,
-        OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP, OFF_RXE_QP_MTU,
-        OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ,
-        OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID, OFF_WQE_STATUS,
-        get, get_or_zero, is_known, member, read, read_into,
+        OFF_PKT_OPCODE, OFF_PKT_PSN, OFF_PKT_WQE, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
+        OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DGID, OFF_RXE_QP_IBQP,
+        OFF_RXE_QP_MTU, OFF_RXE_QP_RNR_EXPIRES, OFF_RXE_QP_RNR_PENDING, OFF_RXE_QP_RQ, OFF_RXE_QP_SQ,
+        OFF_RXE_QP_SRQ, OFF_RXE_QP_STATE, OFF_RXE_QP_USER, OFF_WQE_LENGTH, OFF_WQE_OPCODE, OFF_WQE_RESID,
+        OFF_WQE_STATUS, get, get_or_zero, is_known, member, read, read_into,
     },
     slots::{NOT_IN_ERR, Provider, at, find, find_busy},
     task::now,
@@ -170,9 +170,14 @@ impl Provider for Rxe {
         waits(&OFF_RXE_QP_SQ) || waits(&OFF_RXE_QP_RQ)
     }
 
+    /// RESET leaves the address of the last peer in the QP. So it is the peer's only from RTR on, and in ERR
+    /// it is not known whether the QP has been in RTR since.
     #[inline(always)]
     fn peer(qp: u64, slot: *mut QpSlot) {
-        if let Some(gid) = member(rxe_qp(qp), &OFF_RXE_QP_DGID) {
+        let rxe = rxe_qp(qp);
+        let is_connected = matches!(get(qp, &OFF_QP_TYPE), Some(qp_type::RC | qp_type::UC))
+            && matches!(get(rxe, &OFF_RXE_QP_STATE), Some(state::RTR..state::ERR));
+        if is_connected && let Some(gid) = member(rxe, &OFF_RXE_QP_DGID) {
             // SAFETY: the map checked the pointer, and nobody else has this slot.
             read_into(unsafe { &mut (*slot).dest_gid }, gid);
         }

@@ -10,9 +10,9 @@ use super::{
     verbs::{CALLS, count, of_command, record_failure},
 };
 use crate::{
-    maps::{VerbCall, enabled},
+    maps::{VERB_REST, VerbCall, enabled},
     offsets::counts,
-    task::now,
+    task::{call_key, now},
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{counters::loss, verb};
@@ -37,33 +37,22 @@ fn word(address: u64) -> Option<u32> {
     unsafe { bpf_probe_read_user(address as *const u32) }.ok()
 }
 
-/// Remembers a call. If an earlier call of this thread is still remembered, its return probe did not fire.
+/// A call that begins now.
 #[inline(always)]
-fn remember(hook: u32, buffer: u64) {
-    let call = VerbCall {
+fn begun(buffer: u64) -> VerbCall {
+    VerbCall {
         start_ns: now(),
         file: 0,
         header: 0,
         attrs: buffer,
-    };
-    CALLS.remember_or(hook, &call, |_| not_entered(loss::MISSED));
+    }
 }
 
-/// Forgets this thread's call and returns its start and buffer.
-#[inline(always)]
-fn recall(hook: u32) -> Option<(u64, u64)> {
-    let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(hook, &mut call) else {
-        not_entered(loss::MISSED);
-        return None;
-    };
-    Some((call.start_ns, call.attrs))
-}
-
-/// Entry of `ib_uverbs_write(file, buf, count, pos)`.
+/// Entry of `ib_uverbs_write(file, buf, count, pos)`. If an earlier call of this thread is still remembered,
+/// its return probe did not fire.
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
-    remember(hook::WRITE, buffer);
+    CALLS.remember_or(hook::WRITE, &begun(buffer), |_| not_entered(loss::MISSED));
     Some(())
 }
 
@@ -73,29 +62,46 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 #[inline(always)]
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
-    let (start_ns, buffer) = recall(hook::WRITE)?;
+    let mut call = MaybeUninit::uninit();
+    let Some(call) = CALLS.recall(hook::WRITE, &mut call) else {
+        not_entered(loss::MISSED);
+        return None;
+    };
     if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }
-    let verb = of_command(word(buffer).unwrap_or(UNREADABLE));
-    let took = end - start_ns;
+    let verb = of_command(word(call.attrs).unwrap_or(UNREADABLE));
+    let took = end - call.start_ns;
     if rc < 0 {
         record_failure(verb, rc, took, 0);
     }
     count(verb, rc, Some(took))
 }
 
-/// Entry of `ucma_write(file, buf, len, pos)`.
+/// Entry of `ucma_write(file, buf, len, pos)`, as [`entered`]. The call has no entry in the array: threads
+/// that wait for an event would hold as many entries for as long as they wait, and verbs need them.
 #[inline(always)]
 pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
-    remember(hook::CM, buffer);
+    let key = call_key(hook::CM);
+    if VERB_REST.get_ptr(&key).is_some() {
+        not_entered(loss::MISSED);
+    }
+    // If there is no room, the return counts the loss.
+    let _ = VERB_REST.insert(&key, &begun(buffer), 0);
     Some(())
 }
 
 /// Return of `ucma_write`, as [`returned`].
 #[inline(always)]
 pub(crate) fn cm_returned(rc: i32) -> Option<()> {
-    let (start_ns, buffer) = recall(hook::CM)?;
+    let key = call_key(hook::CM);
+    let Some(call) = VERB_REST.get_ptr(&key) else {
+        not_entered(loss::MISSED);
+        return None;
+    };
+    // SAFETY: the map checked the pointer; no other thread has this key.
+    let (start_ns, buffer) = unsafe { ((*call).start_ns, (*call).attrs) };
+    let _ = VERB_REST.remove(&key);
     if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }

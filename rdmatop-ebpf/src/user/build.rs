@@ -28,10 +28,10 @@ mod data {
     pub(super) const INLINE: u64 = 1;
 }
 
-/// As [`qps::hit`]; also `None` if this is not the function that the QP names.
+/// As [`qps::hit`], by a pointer of the `struct ibv_qp_ex` itself.
 #[inline(always)]
 fn hit(qp: u64, at: &Entered) -> Option<u32> {
-    qps::hit(qp).filter(|_| at.is_by(qp))
+    qps::hit(qp, || at.is_by(qp))
 }
 
 /// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode and the

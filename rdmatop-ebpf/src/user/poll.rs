@@ -55,10 +55,17 @@ pub(crate) fn polling(cq: u64, wc: u64, at: &Entered) -> Option<()> {
     Some(())
 }
 
-/// Remembers a call that polls. It replaces an earlier one of this thread whose return no program saw.
+/// Remembers a call that polls. It replaces an earlier one of this thread whose return no program saw, or
+/// inside which the thread polls. If that is of another CQ, its completions are not seen; of the same CQ, the
+/// earlier one may be a `start_poll` that calls `next_poll`.
 #[inline(always)]
 pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
-    if USER_POLLS.insert(&call_key(hook), call, 0).is_err() {
+    let key = call_key(hook);
+    let replaces = USER_POLLS.get_ptr(&key).is_some_and(|earlier| {
+        // SAFETY: the map checked the pointer; no other thread has this key.
+        unsafe { (*earlier).cq != call.cq }
+    });
+    if USER_POLLS.insert(&key, call, 0).is_err() || replaces {
         unseen();
     }
 }

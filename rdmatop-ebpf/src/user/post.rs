@@ -48,10 +48,7 @@ const POSTS: Calls<UserCall> = Calls {
 /// the provider's only the former is what its context names.
 #[inline(always)]
 pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> Option<()> {
-    let number = hit(qp)?;
-    if !at.is_by_context_of(qp) {
-        return None;
-    }
+    let number = hit(qp, || at.is_by_context_of(qp))?;
     let call = UserCall {
         number: u64::from(number),
         list,
@@ -60,9 +57,12 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> 
         stack: at.stack,
     };
     // No program saw the return of the earlier call, or the thread posts to another QP inside it.
-    let replace = |_: &UserCall| {
+    let replace = |earlier: &UserCall| {
         missed();
         if records::wanted() {
+            if hook == hook::USER_SEND {
+                sends::doubt(earlier.number as u32);
+            }
             records::unseen();
         }
     };

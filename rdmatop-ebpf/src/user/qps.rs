@@ -320,9 +320,10 @@ fn word(address: u64) -> Option<u64> {
 }
 
 /// Counts a hit at the entry of a provider's function. Returns the number of the QP, `None` if this process
-/// has no counted QP at the address.
+/// has no counted QP at the address, or has not come here by that QP's pointer (`is_by`). Such a hit is not
+/// the QP's: the probe may be there by the word of another program.
 #[inline(always)]
-pub(super) fn hit(qp: u64) -> Option<u32> {
+pub(super) fn hit(qp: u64, is_by: impl FnOnce() -> bool) -> Option<u32> {
     if !enabled() {
         return None;
     }
@@ -339,9 +340,12 @@ pub(super) fn hit(qp: u64) -> Option<u32> {
         unsafe { add(&raw mut (*hits).unmatched, 1) };
         return None;
     };
-    // SAFETY: the map checked the pointers.
-    unsafe {
-        add(&raw mut (*USER_QPS.get_ptr_mut(*number)?).hits, 1);
-        Some(*number)
+    // SAFETY: the map checked the pointer.
+    let number = unsafe { *number };
+    if !is_by() {
+        return None;
     }
+    // SAFETY: as above.
+    unsafe { add(&raw mut (*USER_QPS.get_ptr_mut(number)?).hits, 1) };
+    Some(number)
 }
