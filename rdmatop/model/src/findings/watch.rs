@@ -87,7 +87,7 @@ struct FindingState {
 /// Who takes a place with what is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
-    /// A port or a device, of which there are few: each finding of one is its own.
+    /// A port, a device or a kernel module, of which there are few: each finding of one is its own.
     Machine(FindingId, About),
     /// The processes of a user; `None`: nobody knows whose they are.
     User(Option<Arc<str>>),
@@ -95,9 +95,11 @@ enum Holder {
 
 impl Holder {
     fn of(symptom: &Symptom, ctx: &RuleContext<'_>) -> Self {
-        match symptom.about.process {
-            None => Self::Machine(symptom.id, symptom.about.clone()),
-            Some(uid) => Self::User(ctx.process(uid).and_then(|row| row.user.clone())),
+        match symptom.about.process.map(|uid| ctx.process(uid)) {
+            Some(row) if row.is_none_or(|row| !row.kernel) => {
+                Self::User(row.and_then(|row| row.user.clone()))
+            }
+            _ => Self::Machine(symptom.id, symptom.about.clone()),
         }
     }
 }

@@ -786,6 +786,27 @@ fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
 }
 
 #[test]
+fn processes_of_unknown_users_cannot_push_out_what_the_kernel_s_users_suffer_from() {
+    let mut s = testkit::empty();
+    let mut row = rows::process(1000, None, "nfs", "mlx5_0", Traffic::default());
+    row.kernel = true;
+    s.processes.push(row);
+    let of = |uid: u64, severity, parts| {
+        symptoms(
+            FindingId::CompletionError,
+            severity,
+            &About::of_process(uid),
+            parts,
+        )
+    };
+    let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical, 1)).collect();
+    all.extend(of(1000, Severity::Warning, 4));
+    let found = FindingTracker::default().follow(&s, all);
+    let is_kernel = |found: &&Finding| found.about.process == Some(1000);
+    assert_eq!((found.len(), found.iter().filter(is_kernel).count()), (128, 4));
+}
+
+#[test]
 fn a_raised_finding_makes_way_for_a_raised_one_alone() {
     let (s, mut watch) = (testkit::empty(), FindingTracker::default());
     let warnings: Vec<Symptom> = (1..=512)
