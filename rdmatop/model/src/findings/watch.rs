@@ -55,9 +55,7 @@ impl LeftOut {
         };
         let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
         let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
-        let why = format!(
-            "rdmatop keeps {MAX} findings: the worst, of each user in turn, and of one process {OF_ONE}"
-        );
+        let why = format!("at most {MAX} findings and {OF_ONE} of one process are kept; users take turns");
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
         (self != Self::default()).then(|| why.takes(what, Concerns::Host))
     }

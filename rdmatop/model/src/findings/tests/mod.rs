@@ -746,7 +746,7 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
     let note = watch.left_out().note().unwrap();
     assert_eq!(
         note.line(),
-        "584 symptoms left out: rdmatop keeps 128 findings: the worst, of each user in turn, and of one process 16"
+        "584 symptoms left out: at most 128 findings and 16 of one process are kept; users take turns"
     );
 }
 
