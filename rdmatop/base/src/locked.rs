@@ -17,12 +17,18 @@ enum LimitedBy {
     Machine,
     /// A unit of systemd.
     Unit(String),
-    /// What a user's own systemd started.
-    UserManager,
-    /// A shell, by ssh or at the console.
+    /// What a user's own systemd started: its unit.
+    UserManager(String),
+    /// A shell, by ssh or at the console, or what was started from one.
     Login,
+    /// A shell, which started a container of podman.
+    LoginPodman,
     Unknown,
 }
+
+/// How the unit of a user's own systemd begins.
+const USER_MANAGER: &str = "user@";
+const SCOPE: &str = ".scope";
 
 impl LimitedBy {
     /// Who sets the limit, as the path of the cgroup shows.
@@ -48,9 +54,15 @@ impl LimitedBy {
         if workload.machine.is_some() {
             return Self::Machine;
         }
-        match below_slices(cgroup).1 {
-            name if name.starts_with("user@") => Self::UserManager,
-            name if name.starts_with("session-") && name.strip_suffix(".scope").is_some() => Self::Login,
+        let (above, name) = below_slices(cgroup);
+        match name {
+            // A shell asks the user's systemd for these scopes, and what runs there has its limits.
+            name if name.starts_with(USER_MANAGER) => match below_slices(&cgroup[above.len()..]).1 {
+                scope if scope.starts_with("libpod-") && scope.ends_with(SCOPE) => Self::LoginPodman,
+                scope if scope.starts_with("tmux-spawn-") && scope.ends_with(SCOPE) => Self::Login,
+                _ => Self::UserManager(name.to_owned()),
+            },
+            name if name.starts_with("session-") && name.ends_with(SCOPE) => Self::Login,
             _ => unit(cgroup).map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned())),
         }
     }
@@ -81,8 +93,12 @@ fn below_slices(cgroup: &str) -> (&str, &str) {
 }
 
 /// What [`raise`] may believe of a path: if a user may have named the job in it (`claimed`), its unit alone.
+/// Below the user's own systemd it believes no job anyway.
 pub fn believed(cgroup: &str, claimed: bool) -> &str {
-    if claimed { below_slices(cgroup).0 } else { cgroup }
+    match below_slices(cgroup) {
+        (unit, name) if claimed && !name.starts_with(USER_MANAGER) => unit,
+        _ => cgroup,
+    }
 }
 
 /// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
@@ -114,7 +130,15 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
                 ShellWord::new(&unit, "UNIT")
             );
         }
-        LimitedBy::UserManager => "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; then end all sessions of the user and log in anew",
+        LimitedBy::UserManager(unit) => {
+            return step!(
+                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; sudo systemctl restart {}, which ends all units of this user's own systemd",
+                ShellWord::new(&unit, "UNIT")
+            );
+        }
+        LimitedBy::LoginPodman => {
+            "'* - memlock unlimited' in /etc/security/limits.conf; log in anew; podman run --ulimit memlock=-1"
+        }
         LimitedBy::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
         LimitedBy::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
@@ -144,8 +168,8 @@ mod tests {
         assert!(raise(Some(believed(path, true))).contains("systemctl edit x.service"));
         for (path, unit) in [
             (
-                "/user.slice/user@1.service/slurmstepd.scope/job_7",
-                "/user.slice/user@1.service",
+                "/user.slice/x.service/slurmstepd.scope/job_7",
+                "/user.slice/x.service",
             ),
             ("/lxc.payload.c1/docker/x", "/lxc.payload.c1"),
             ("/../a.slice", "/../a.slice"),
@@ -196,7 +220,7 @@ mod tests {
             ),
             (
                 "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service".to_owned(),
-                "systemctl edit user@.service",
+                "systemctl edit user@.service; sudo systemctl restart user@1000.service, which ends",
             ),
             (
                 "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7/step_0".to_owned(),
@@ -253,5 +277,31 @@ mod tests {
             assert_eq!(docker, cgroup.contains("docker"), "{cgroup}: {said}");
         }
         assert!(raise(None).contains("ulimit -l unlimited"));
+    }
+
+    #[test]
+    fn scopes_that_a_shell_asks_the_user_s_systemd_for_have_the_limits_of_the_shell() {
+        let podman = format!("user.slice/libpod-{ID}.scope/container");
+        for (below, says) in [
+            (
+                podman.as_str(),
+                "limits.conf; log in anew; podman run --ulimit memlock=-1",
+            ),
+            ("tmux-spawn-0b1c.scope", "limits.conf; log in anew"),
+            (
+                "app.slice/x.service/libpod-payload-7",
+                "systemctl edit user@.service",
+            ),
+            (
+                "app.slice/x.service/tmux-spawn-0b1c.scope",
+                "systemctl edit user@.service",
+            ),
+        ] {
+            let cgroup = format!("/user.slice/user-1000.slice/user@1000.service/{below}");
+            for claimed in [false, true] {
+                let said = raise(Some(believed(&cgroup, claimed)));
+                assert!(said.contains(says), "{cgroup}: {said}");
+            }
+        }
     }
 }

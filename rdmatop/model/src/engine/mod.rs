@@ -77,7 +77,7 @@ pub struct Needs {
     /// [`Input::ProcessGone`] when there is no such process any more.
     pub processes: Vec<u32>,
     /// A port moves data that no queue pair explains, or the kernel does not list who has a device open on
-    /// which there may be such queue pairs: who has? The answer is [`Input::Openers`].
+    /// which one process has queue pairs and others may have such: who has? The answer is [`Input::Openers`].
     pub openers: bool,
     /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
     /// lock? The answer is [`Input::Locked`].
@@ -368,7 +368,9 @@ impl Engine {
             repair: self.wants_repair(),
             processes,
             openers: self.needs_openers()
-                || self.machine.devices.lacks_contexts() && self.snapshots.may_search(),
+                || self.snapshots.shares.wants_contexts()
+                    && self.machine.devices.lacks_contexts()
+                    && self.snapshots.may_search(),
             locked,
         }
     }

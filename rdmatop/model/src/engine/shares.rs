@@ -200,6 +200,8 @@ pub(super) struct Shares {
     last_ns: u64,
     /// Records lost at the last snapshot.
     lost: Option<u64>,
+    /// See [`Self::wants_contexts`].
+    wants_contexts: bool,
 }
 
 impl Shares {
@@ -250,6 +252,11 @@ impl Shares {
         met.iter().filter_map(|pid| self.strangers.remove(pid)).collect()
     }
 
+    /// Whether who has devices open decides if bytes are those of a process, as of the last snapshot.
+    pub(super) fn wants_contexts(&self) -> bool {
+        self.wants_contexts
+    }
+
     /// Processes whose facts are wanted.
     pub(super) fn take_wanted(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.wanted)
@@ -288,6 +295,7 @@ impl Shares {
     fn look(&mut self, seen: &PortUsers<'_>) -> BTreeMap<u64, Share> {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
+        self.wants_contexts = false;
         let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
         let ports: Vec<(&PortRow, &DeviceRow)> = seen
             .ports
@@ -489,6 +497,12 @@ impl Shares {
             && are_known(seen.qps, device);
         let sole = port.sole(&users, openers).filter(|_| all_known);
         let of_use = seen.is_of_use(row, device);
+        let processes = port.users.keys().filter(|user| matches!(user, User::Process(_)));
+        self.wants_contexts |= of_use
+            && all_known
+            && seen.makers.since_ns.is_some()
+            && device.may_hide_qps()
+            && processes.count() == 1;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
             let now = whole.map(|counter| counter.total);

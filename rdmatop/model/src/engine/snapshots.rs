@@ -27,6 +27,8 @@ pub(super) struct Snapshots {
     openers: Option<Arc<OpenersSample>>,
     /// When the open files were last looked at.
     searched_ns: Option<u64>,
+    /// Open files of some processes were not readable then, and will not be later.
+    hidden: bool,
     /// When the last snapshot was made, if it had a port whose traffic is not explained.
     wanted_ns: Option<u64>,
     pub(super) findings: FindingTracker,
@@ -46,16 +48,17 @@ impl Snapshots {
     /// Takes over who has what open.
     pub(super) fn openers(&mut self, sample: OpenersSample) {
         self.searched_ns = Some(sample.mono_ns);
+        self.hidden = sample.hidden;
         self.openers = Some(Arc::new(sample));
     }
 
-    /// Whether the last search is long enough ago for another one, whatever it is for.
+    /// Whether the last search saw all open files and is long enough ago for another one, whatever it is for.
     pub(super) fn may_search(&self) -> bool {
         let is_due = |at_ns: u64| {
             self.last_ns
                 .is_some_and(|now_ns| now_ns.saturating_sub(at_ns) >= EVERY)
         };
-        self.searched_ns.is_none_or(is_due)
+        !self.hidden && self.searched_ns.is_none_or(is_due)
     }
 
     /// Takes over how busy GPUs were.

@@ -55,9 +55,7 @@ impl LeftOut {
         };
         let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
         let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
-        let why = format!(
-            "rdmatop keeps {MAX} findings: the worst, of each user in turn, and of one process {OF_ONE}"
-        );
+        let why = format!("at most {MAX} findings and {OF_ONE} of one process are kept; users take turns");
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
         (self != Self::default()).then(|| why.takes(what, Concerns::Host))
     }
@@ -87,7 +85,7 @@ struct FindingState {
 /// Who takes a place with what is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
-    /// A port or a device, of which there are few: each finding of one is its own.
+    /// A port, a device or a kernel module, of which there are few: each finding of one is its own.
     Machine(FindingId, About),
     /// The processes of a user; `None`: nobody knows whose they are.
     User(Option<Arc<str>>),
@@ -95,9 +93,11 @@ enum Holder {
 
 impl Holder {
     fn of(symptom: &Symptom, ctx: &RuleContext<'_>) -> Self {
-        match symptom.about.process {
-            None => Self::Machine(symptom.id, symptom.about.clone()),
-            Some(uid) => Self::User(ctx.process(uid).and_then(|row| row.user.clone())),
+        match symptom.about.process.map(|uid| ctx.process(uid)) {
+            Some(row) if row.is_none_or(|row| !row.kernel) => {
+                Self::User(row.and_then(|row| row.user.clone()))
+            }
+            _ => Self::Machine(symptom.id, symptom.about.clone()),
         }
     }
 }

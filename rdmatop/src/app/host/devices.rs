@@ -23,7 +23,10 @@ use self::{
 };
 use super::LogSource;
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::text;
+use rdmatop_base::{
+    driver_log::{Weight, weight},
+    text,
+};
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     engine::concerns,
@@ -522,8 +525,7 @@ impl DeviceSource {
                 let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
                 let logged = errors.iter().any(of_it);
                 if schedule.logged(Subject::Device(entry.id), amid, logged, now_ns) {
-                    let all = errors.iter_mut().filter(|error| of_it(error));
-                    all.for_each(|error| error.ours = true);
+                    mark(errors, of_it);
                 }
             }
         };
@@ -580,6 +582,14 @@ impl DeviceSource {
                 let _ = self.again(wants, false, round);
             }
         }
+    }
+}
+
+/// Marks what a driver logs because its device is read. What is critical stays a finding: that a reading shows
+/// it does not make the device work.
+fn mark(errors: &mut [LoggedError], of_it: impl Fn(&LoggedError) -> bool) {
+    for error in errors {
+        error.ours |= of_it(error) && weight(&error.text) < Weight::Critical;
     }
 }
 

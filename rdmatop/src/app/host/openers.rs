@@ -18,12 +18,19 @@ use rdmatop_sources::{
 /// Processes whose libraries are read, at most; the users take turns.
 const DESCRIBED: usize = 64;
 
-/// Looks at the open files of all processes where the engine asks for it: a port moves data and no queue pair
-/// explains it.
+/// After a search there is no other for this many times as long as it took, and at most this long, ns.
+const SHARE: u64 = 50;
+const REST_NS: u64 = 60_000_000_000;
+
+/// Looks at the open files of all processes where the engine asks for it: see [`Needs::openers`].
+///
+/// [`Needs::openers`]: rdmatop_model::engine::Needs::openers
 pub struct OpenerSource {
     root: Root,
     details: SharedDetails,
     start_offset: i64,
+    /// There is no other search before this.
+    next_ns: u64,
 }
 
 impl OpenerSource {
@@ -33,6 +40,7 @@ impl OpenerSource {
             start_offset: offset(&root),
             root,
             details,
+            next_ns: 0,
         }
     }
 }
@@ -43,10 +51,14 @@ impl Polled for OpenerSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.openers {
-            let found = openers(&self.root);
-            out(Input::Openers(Box::new(self.sample(&found, wants.once))));
+        let begin_ns = clock::read(ClockId::Monotonic);
+        if !wants.openers || (begin_ns < self.next_ns && !wants.once) {
+            return;
         }
+        let found = openers(&self.root);
+        out(Input::Openers(Box::new(self.sample(&found, wants.once))));
+        let end_ns = clock::read(ClockId::Monotonic);
+        self.next_ns = end_ns + (end_ns - begin_ns).saturating_mul(SHARE).min(REST_NS);
     }
 }
 
@@ -113,6 +125,27 @@ mod tests {
             .collect();
         assert_eq!((described.len(), described.last()), (DESCRIBED, Some(&200)));
         assert_eq!(sample.found.last().map(|one| one.user), Some(Some(2000)));
+    }
+
+    #[test]
+    fn after_a_long_search_there_is_none_for_a_while_but_in_a_mode_that_prints_once() {
+        let fake = Fake::new();
+        let details = Details::new(fake.root());
+        let mut source = OpenerSource::new(fake.root(), Arc::new(Mutex::new(details)));
+        let mut searches = |next_ns: u64, once: bool| {
+            let wants = Wants {
+                openers: true,
+                once,
+                ..Wants::default()
+            };
+            source.next_ns = next_ns;
+            let mut sent = 0;
+            source.poll(&wants, &mut |_| sent += 1);
+            (sent, source.next_ns > clock::read(ClockId::Monotonic))
+        };
+        assert_eq!(searches(0, false), (1, true));
+        assert_eq!(searches(u64::MAX, false).0, 0);
+        assert_eq!(searches(u64::MAX, true).0, 1);
     }
 
     #[test]

@@ -719,6 +719,9 @@ proptest! {
 #[test]
 fn before_linux_5_14_a_search_of_open_files_tells_who_has_a_device_open() {
     let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    let mut idle = Nic::new("mlx5_core");
+    (0..5).for_each(|_| drop(idle.second(0, &[])));
+    assert!(!idle.engine.needs().openers, "nobody uses it");
     let mut nic = Nic::new("mlx5_core");
     nic.second(RATE, &pairs);
     nic.libraries(231, PLAIN);
@@ -750,6 +753,8 @@ fn before_linux_5_14_a_search_of_open_files_tells_who_has_a_device_open() {
         "it may have some by UCX"
     );
     assert_eq!(searched(&mut nic, &[231], true), AT_MOST, "not all could be read");
+    (0..20).for_each(|_| drop(nic.second(RATE, &pairs)));
+    assert!(!nic.engine.needs().openers, "nor will they be the next time");
     assert_eq!(searched(&mut nic, &[231], false), EXACT);
     nic.second(RATE, &pairs);
     assert!(nic.engine.needs().openers, "ten seconds are over");

@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::verbs::{ENOSPC, explains};
 use super::{RuleContext, live};
 use crate::engine::registers_memory;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, VerbRow};
-use rdmatop_base::step::step;
+use rdmatop_base::step::{ShellWord, step};
 
 /// How many of those who have most of them are named.
 const NAMED: usize = 3;
@@ -27,7 +28,10 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let refused = ctx.snapshot.verbs.iter().find(|row| {
-                makes(&row.verb, what) && ctx.history.ran_short(row) && may_be_on(ctx, row, device)
+                makes(&row.verb, what)
+                    && ctx.history.ran_short(row)
+                    && !ran_short_of_locked(ctx, row)
+                    && may_be_on(ctx, row, device)
             });
             let mut verdict = format!(
                 "{} has {count} of the {limit} {what} that it may have",
@@ -59,9 +63,11 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 verdict,
                 evidence,
                 next: step!(
-                    "rdma resource show {}   # each line names its device and ends with whose it is -> end or mend the program that makes so \
-                     many   # all are needed -> fewer of them for each peer, or other NICs for some of the processes",
-                    kind
+                    "rdma resource show {} | grep -w {} | grep -oE '(pid|comm) .*' | sort | uniq -c | sort -n | tail   # a line for each \
+                     process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
+                     for each peer, or other NICs for some of the processes",
+                    kind,
+                    ShellWord::device(&device.name)
                 ),
                 short: format!("{count} of {limit} {what}"),
                 victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
@@ -83,6 +89,15 @@ fn makes(verb: &str, what: &str) -> bool {
         "CQs" => verb.starts_with("create_cq"),
         _ => registers_memory(verb) && verb.contains("reg") && !verb.starts_with("de"),
     }
+}
+
+/// Whether it was the limit of locked memory that refused memory regions.
+fn ran_short_of_locked(ctx: &RuleContext<'_>, row: &VerbRow) -> bool {
+    let locked = ctx
+        .owner(row.process_uid)
+        .and_then(|owner| owner.locked.as_deref());
+    let full = row.errnos.iter().any(|(number, _)| *number == ENOSPC);
+    registers_memory(&row.verb) && !full && locked.is_some_and(explains)
 }
 
 /// Whether a call can have been of this device: its process has QPs there, or none anywhere.

@@ -14,7 +14,7 @@ const EIO: u32 = 5;
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
 const ENODEV: u32 = 19;
-const ENOSPC: u32 = 28;
+pub(super) const ENOSPC: u32 = 28;
 const ENODATA: u32 = 61;
 const ETIMEDOUT: u32 = 110;
 
@@ -175,6 +175,14 @@ pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
+/// Whether the limit of locked memory alone explains that a registration has no memory.
+pub(super) fn explains(locked: &LockedMemory) -> bool {
+    locked.exempt == Some(false)
+        && locked
+            .limit
+            .is_some_and(|limit| limit <= AMPLE || locked.pinned.is_none_or(|pinned| pinned >= limit / 2))
+}
+
 /// Why a registration has no memory, and what to do: `ib_umem_get` compares what drivers hold for the process
 /// with its limit, and pins nothing where memory itself is short.
 fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, NextStep) {
@@ -195,7 +203,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
     let later = step!("for its next start: {}", locked::raise(cgroup));
     let may_not_count = locked.exempt.is_none();
-    if may_not_count || limit > AMPLE && locked.pinned.is_some_and(|pinned| pinned < limit / 2) {
+    if !explains(locked) {
         return (
             format!(
                 "{what}{}, or memory or the NIC's resources are exhausted",

@@ -41,7 +41,9 @@ fn a_device_with_nine_tenths_of_its_qps_is_named_with_their_holders() {
         ]
     );
     assert!(
-        found[0].next.starts_with("rdma resource show qp "),
+        found[0]
+            .next
+            .starts_with("rdma resource show qp | grep -w rxe0 | "),
         "{}",
         found[0].next
     );
@@ -116,4 +118,33 @@ fn other_errors_other_verbs_and_processes_elsewhere_are_no_sign_of_it() {
     assert_eq!(severity(&s), Severity::Warning);
     s.processes[0].devices.clear();
     assert_eq!(severity(&s), Severity::Critical, "its first QP");
+}
+
+#[test]
+fn registrations_that_the_limit_of_locked_memory_refuses_are_no_sign_of_it() {
+    let severity = |limit: u64, pinned: u64, errno: u32| {
+        let mut s = refused(3, errno);
+        s.verbs[0].verb = "reg_mr".into();
+        let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
+        (device.qps, device.mrs, device.max_mrs) = (None, Some(1024), Some(1024));
+        s.processes[0].locked = Some(Arc::new(LockedMemory {
+            pid: 254,
+            limit: Some(limit),
+            exempt: Some(false),
+            pinned: Some(pinned),
+        }));
+        let found = after(0, &s);
+        found
+            .iter()
+            .find(|one| one.id == FindingId::Headroom)
+            .unwrap()
+            .severity
+    };
+    assert_eq!(severity(8 << 20, 8 << 20, 12), Severity::Warning);
+    assert_eq!(
+        severity(8 << 30, 1 << 20, 12),
+        Severity::Critical,
+        "it has much left"
+    );
+    assert_eq!(severity(8 << 20, 8 << 20, 28), Severity::Critical, "ENOSPC");
 }

@@ -746,7 +746,7 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
     let note = watch.left_out().note().unwrap();
     assert_eq!(
         note.line(),
-        "584 symptoms left out: rdmatop keeps 128 findings: the worst, of each user in turn, and of one process 16"
+        "584 symptoms left out: at most 128 findings and 16 of one process are kept; users take turns"
     );
 }
 
@@ -783,6 +783,27 @@ fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
     assert_eq!(look(5), (128, 10, 1, 2));
     assert_eq!(look(6), (128, 10, 1, 0), "nobody takes a place back");
     assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 399));
+}
+
+#[test]
+fn processes_of_unknown_users_cannot_push_out_what_the_kernel_s_users_suffer_from() {
+    let mut s = testkit::empty();
+    let mut row = rows::process(1000, None, "nfs", "mlx5_0", Traffic::default());
+    row.kernel = true;
+    s.processes.push(row);
+    let of = |uid: u64, severity, parts| {
+        symptoms(
+            FindingId::CompletionError,
+            severity,
+            &About::of_process(uid),
+            parts,
+        )
+    };
+    let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical, 1)).collect();
+    all.extend(of(1000, Severity::Warning, 4));
+    let found = FindingTracker::default().follow(&s, all);
+    let is_kernel = |found: &&Finding| found.about.process == Some(1000);
+    assert_eq!((found.len(), found.iter().filter(is_kernel).count()), (128, 4));
 }
 
 #[test]

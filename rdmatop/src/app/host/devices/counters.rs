@@ -44,13 +44,16 @@ impl PortCounters {
     pub(super) fn record(&mut self, sample: &PortSample) -> bool {
         let before = (self.port, self.served, self.refused);
         self.port = sample.port;
-        self.served = matches!(sample.counters, Some(Ok(_)));
-        self.refused = matches!(sample.counters, Some(Err(_)));
-        let error = sample
-            .counters
-            .as_ref()
-            .and_then(|counters| counters.as_ref().err());
-        self.none = error.filter(|error| error.is_absence()).cloned();
+        // A listing without counters, as in a pause, says nothing of who serves them.
+        if let Some(counters) = &sample.counters {
+            self.served = counters.is_ok();
+            self.refused = counters.is_err();
+            self.none = counters
+                .as_ref()
+                .err()
+                .filter(|error| error.is_absence())
+                .cloned();
+        }
         before != (self.port, self.served, self.refused)
     }
 
@@ -185,6 +188,20 @@ fn stamp(counters: &mut [RawReading], span: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listing_without_counters_leaves_how_they_are_read() {
+        let mut sample = PortSample {
+            port: 1,
+            info: None,
+            counters: Some(Ok(Vec::new())),
+            counters_at: None,
+        };
+        let mut port = PortCounters::default();
+        assert!(port.record(&sample), "its files are opened");
+        sample.counters = None;
+        assert!(!port.record(&sample) && port.served && !port.refused);
+    }
 
     #[test]
     fn a_name_is_made_once_and_a_changed_list_is_read_as_it_is() {

@@ -198,9 +198,10 @@ struct Harm {
 }
 
 impl Harm {
-    /// Begins a pause, unless the readings were harmful too few times.
+    /// Begins a pause, unless the readings were harmful too few times, or the same reading has begun one: a
+    /// driver may fail and log at once.
     fn weigh(&mut self, strikes: u32, now_ns: u64) {
-        if strikes >= STRIKES {
+        if strikes >= STRIKES && self.until_ns.is_none_or(|until_ns| now_ns >= until_ns) {
             let pause = PAUSES[self.pauses.min(PAUSES.len() - 1)];
             self.until_ns = Some(now_ns + pause);
             self.pauses += 1;
@@ -728,7 +729,7 @@ mod tests {
 
     #[test]
     fn counters_that_do_harm_are_left_alone_for_a_minute_and_then_for_ten() {
-        for (failed, logs) in [(true, false), (false, true)] {
+        for (failed, logs) in [(true, false), (false, true), (true, true)] {
             let mut schedule = known();
             let read: Vec<u64> = (1..=2000)
                 .filter(|at| second(&mut schedule, *at, failed, false, logs))

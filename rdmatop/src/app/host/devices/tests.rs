@@ -874,3 +874,16 @@ fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
     }
     assert!(!host.kernel.asked(cmd::STAT_GET).is_empty());
 }
+
+#[test]
+fn a_critical_line_is_never_ours() {
+    let error = |text: &str| LoggedError {
+        text: text.into(),
+        device: None,
+        ours: false,
+    };
+    let texts = ["cmd 7 failed", "Admin queue is closed", "of another device"];
+    let mut errors = texts.map(error);
+    mark(&mut errors, |error| !error.text.starts_with("of"));
+    assert_eq!(errors.map(|error| error.ours), [true, false, false]);
+}
