@@ -34,8 +34,8 @@ fn hit(qp: u64, at: &Entered) -> Option<u32> {
     qps::hit(qp, || at.is_by(qp))
 }
 
-/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode and the
-/// offset of `wr_id` in a `struct ibv_qp_ex`.
+/// Entry of `wr_send(qp)` and the other functions that begin a work request. The cookie has the opcode and
+/// the offset of `wr_id` in a `struct ibv_qp_ex`.
 #[inline(always)]
 pub(crate) fn begun(qp: u64, at: &Entered, second: u64, fourth: u64) -> Option<()> {
     let number = hit(qp, at)?;

@@ -365,7 +365,8 @@ pub(crate) struct Mount<'a> {
 /// The mounts in a table of the kernel.
 pub(crate) fn mounts(table: &[u8]) -> impl Iterator<Item = Mount<'_>> {
     table.split(|byte| *byte == b'\n').filter_map(|line| {
-        // "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"; a blank in a name is written \040.
+        // "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"; a blank in a name is written
+        // \040.
         let mut words = line.split(|byte| *byte == b' ');
         let (id, device) = (words.next().and_then(parse_u64)?, words.nth(1)?);
         let kind = words.skip(3).skip_while(|word| *word != b"-").nth(1)?;
@@ -379,9 +380,9 @@ fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
 }
 
 /// Opens the file behind a mapping by its magic link below `/proc/PID/map_files`. The link leads to exactly
-/// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused, and
-/// a file on a mount that does not answer by itself. `answers` is asked with the number of the mount that is
-/// opened: what a list of mappings said before may be another one by now.
+/// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused,
+/// and a file on a mount that does not answer by itself. `answers` is asked with the number of the mount that
+/// is opened: what a list of mappings said before may be another one by now.
 pub(crate) fn mapped(link: &Path, answers: impl FnOnce(u64) -> bool) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;

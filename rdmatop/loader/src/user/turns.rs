@@ -1,5 +1,5 @@
-//! Whose queue pairs are looked at next. A program can have each question about it take as long as it likes, up
-//! to a limit, and make queue pairs without end. Pure.
+//! Whose queue pairs are looked at next. A program can have each question about it take as long as it likes,
+//! up to a limit, and make queue pairs without end. Pure.
 
 use std::collections::BTreeMap;
 

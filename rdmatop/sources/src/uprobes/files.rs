@@ -50,8 +50,8 @@ impl Opened {
         })
     }
 
-    /// Opens the regular file behind a mapping (`/proc/PID/map_files`); `None` if its mount does not answer by
-    /// itself.
+    /// Opens the regular file behind a mapping (`/proc/PID/map_files`); `None` if its mount does not answer
+    /// by itself.
     pub(super) fn behind(mapping: &Path, answers: impl FnOnce(u64) -> bool) -> io::Result<Option<Self>> {
         match foreign::mapped(mapping, answers) {
             Ok(file) => Self::of(file).map(Some),
@@ -137,9 +137,9 @@ fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
 }
 
-/// Whether a file answers by itself: the file system of its mount is mounted here, where only an administrator
-/// mounts, and is of a kind that asks nobody else for a page. So is `device`, on which it is by the list of
-/// mappings: of a file in an overlay some kernels say there where its pages are. `here` is
+/// Whether a file answers by itself: the file system of its mount is mounted here, where only an
+/// administrator mounts, and is of a kind that asks nobody else for a page. So is `device`, on which it is by
+/// the list of mappings: of a file in an overlay some kernels say there where its pages are. `here` is
 /// /proc/self/mountinfo, `there` reads that of the process that has mapped the file. Its user decides how
 /// long that one is, so it is read only where nothing else gives the answer.
 pub(super) fn answers(mount: u64, device: (u32, u32), here: &[u8], there: impl FnOnce() -> Vec<u8>) -> bool {

@@ -88,8 +88,8 @@ fn mapping(range: (u64, u64)) -> String {
 }
 
 /// Opens exactly the file that a process has mapped. Its name may lead to another file: if it is in a
-/// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader waiting,
-/// unless it is mapped in the calling process.
+/// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader
+/// waiting, unless it is mapped in the calling process.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
     let of = |pid: &str| PathBuf::from("/proc").join(pid);
     let mounts = |pid: &str| root::read(&of(pid).join("mountinfo"), MOUNTS).unwrap_or_default();

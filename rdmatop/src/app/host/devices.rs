@@ -585,8 +585,8 @@ impl DeviceSource {
     }
 }
 
-/// Marks what a driver logs because its device is read. What is critical stays a finding: that a reading shows
-/// it does not make the device work.
+/// Marks what a driver logs because its device is read. What is critical stays a finding: that a reading
+/// shows it does not make the device work.
 fn mark(errors: &mut [LoggedError], of_it: impl Fn(&LoggedError) -> bool) {
     for error in errors {
         error.ours |= of_it(error) && weight(&error.text) < Weight::Critical;
