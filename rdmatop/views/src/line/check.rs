@@ -312,6 +312,6 @@ mod tests {
             text.starts_with("critical: at least 1 critical finding "),
             "{text}"
         );
-        assert!(text.contains("3 findings left out: rdmatop keeps "), "{text}");
+        assert!(text.contains("3 findings left out: at most 128 "), "{text}");
     }
 }
