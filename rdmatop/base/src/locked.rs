@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_that_a_shell_asks_the_user_s_systemd_for_have_the_limits_of_the_shell() {
+    fn scopes_that_a_shell_asks_for_have_the_limits_of_the_shell() {
         let podman = format!("user.slice/libpod-{ID}.scope/container");
         for (below, says) in [
             (

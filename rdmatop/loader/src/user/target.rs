@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_does_not_answer_holds_its_lock_and_slow_ones_have_a_limit_together() {
+    fn only_who_does_not_answer_holds_its_lock_and_slow_ones_have_a_limit() {
         let of = |most, slow: bool, held| {
             let mut asked = 0;
             let found = first_held(1..100, most, |pid| {

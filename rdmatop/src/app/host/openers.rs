@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_search_there_is_none_for_a_while_but_in_a_mode_that_prints_once() {
+    fn after_a_long_search_there_is_none_for_a_while_but_once() {
         let fake = Fake::new();
         let details = Details::new(fake.root());
         let mut source = OpenerSource::new(fake.root(), Arc::new(Mutex::new(details)));

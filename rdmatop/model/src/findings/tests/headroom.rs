@@ -121,7 +121,7 @@ fn other_errors_other_verbs_and_processes_elsewhere_are_no_sign_of_it() {
 }
 
 #[test]
-fn registrations_that_the_limit_of_locked_memory_refuses_are_no_sign_of_it() {
+fn registrations_refused_for_locked_memory_are_no_sign_of_it() {
     let severity = |limit: u64, pinned: u64, errno: u32| {
         let mut s = refused(3, errno);
         s.verbs[0].verb = "reg_mr".into();

@@ -786,7 +786,7 @@ fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
 }
 
 #[test]
-fn processes_of_unknown_users_cannot_push_out_what_the_kernel_s_users_suffer_from() {
+fn processes_of_unknown_users_push_out_nothing_of_the_kernel_s() {
     let mut s = testkit::empty();
     let mut row = rows::process(1000, None, "nfs", "mlx5_0", Traffic::default());
     row.kernel = true;
