@@ -128,6 +128,8 @@ fn filled(command: &str) -> String {
         ("-i ", NETDEV),
         ("/net/", NETDEV),
         ("link ", DEVICE),
+        ("resource show ", "qp"),
+        ("-w ", DEVICE),
         ("ibstat ", DEVICE),
         ("-C ", DEVICE),
         ("-d ", DEVICE),
