@@ -7,9 +7,9 @@ pub mod state {
     pub const RESET: u32 = 0;
     /// Ready to receive: from here on a connected QP has its peer.
     pub const RTR: u32 = 2;
-    /// Ready to send.
+    /// A QP in this state sends and receives.
     pub const RTS: u32 = 3;
-    /// Both queues are flushed.
+    /// The kernel flushes both queues of a QP in this state.
     pub const ERR: u32 = 6;
 }
 

@@ -54,6 +54,36 @@ fn the_help_is_stable() {
     insta::assert_snapshot!(text(&output.stdout));
 }
 
+/// A misspelt key elsewhere in the file must not end silently that a device is left alone.
+#[test]
+fn settings_that_cannot_be_used_are_named_by_every_command() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("rdmatop");
+    fs::create_dir(&dir).expect("a directory");
+    fs::write(
+        dir.join("config.toml"),
+        "exclude_device = [\"mlx5_*\"]\nthme = \"dark\"\n",
+    )
+    .expect("a file");
+    let log = home.path().join("log");
+    fs::write(&log, "").expect("a file");
+    let log = log.to_str().expect("UTF-8");
+    for args in [
+        &["doctor"][..],
+        &["nccl-log", "--for", "0", log],
+        &["--once"],
+        &["check", "--for", "1"],
+    ] {
+        let output = rdmatop().args(args).env("XDG_CONFIG_HOME", home.path()).output();
+        let output = output.expect("the binary runs");
+        let first = text(&output.stderr).lines().next().unwrap_or_default();
+        assert!(
+            first.contains("`thme`") && first.ends_with("no device is left alone"),
+            "{args:?}: {first}"
+        );
+    }
+}
+
 #[test]
 fn doctor_finds_no_rdma_a_problem_and_an_absent_process_neither() {
     if !without_rdma() {

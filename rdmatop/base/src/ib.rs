@@ -56,17 +56,17 @@ spelled! {
 }
 
 impl QpState {
-    /// It may be posted to, and waits for its peer.
+    /// Receives may be posted, and the peer is not known yet.
     pub const INIT: Self = Self(1);
-    /// Ready to receive.
+    /// The QP knows its peer and receives.
     pub const RTR: Self = Self(2);
-    /// Ready to send.
+    /// The QP sends and receives.
     pub const RTS: Self = Self(3);
     /// The send queue drains.
     pub const SQD: Self = Self(4);
     /// The send queue stopped at an error.
     pub const SQE: Self = Self(5);
-    /// Both queues are flushed.
+    /// The kernel flushes both queues.
     pub const ERR: Self = Self(6);
 }
 

@@ -114,8 +114,8 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
-            "ps -eo unit,args | grep k8s.io (UNIT of containerd); LimitMEMLOCK=infinity by: sudo systemctl edit UNIT; sudo systemctl restart UNIT (pods go on), \
-             then the pod; or, if root, capabilities.add [IPC_LOCK]"
+            "in a pod of root's capabilities.add [IPC_LOCK]; else ps -eo unit,args | grep [c]ontainerd-shim   # first word: UNIT -> sudo systemctl edit UNIT: \
+             LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew"
         }
         LimitedBy::Pod { crio: true } => {
             "on the node: crio.conf, default_ulimits memlock=-1:-1; sudo systemctl restart crio (running pods go on), then the pod anew; or, if the pod runs as \
@@ -190,7 +190,7 @@ mod tests {
             ),
             (
                 format!("{pod}/cri-containerd-{ID}.scope"),
-                "ps -eo unit,args | grep k8s.io (UNIT of containerd); LimitMEMLOCK=infinity by: sudo systemctl edit UNIT; sudo systemctl restart UNIT",
+                "ps -eo unit,args | grep [c]ontainerd-shim   # first word: UNIT -> sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
             ),
             (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
             (

@@ -5,7 +5,7 @@ use rdmatop_base::pcie;
 use rdmatop_base::step::NextStep;
 use rdmatop_model::cause::Cause;
 
-/// What reading one fact gave.
+/// The result of reading a fact: its value, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reading<T> {
     /// The fact is known, and this is its value.

@@ -87,7 +87,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
         Ok(mut cli) => {
-            cli.exclude(TuiOptions::excluded());
+            match TuiOptions::excluded() {
+                Ok(devices) => cli.exclude(devices),
+                // Whoever wants a device left alone must learn that it is not.
+                Err(error) => say(&format!(
+                    "rdmatop: {error}; defaults are in use, and no device is left alone"
+                )),
+            }
             run(&cli)
         }
         Err(error) if error.use_stderr() => {

@@ -61,13 +61,9 @@ pub(super) async fn measure(
         // Nothing exists to attach to.
         sources.pushing = None;
     }
-    let (limits, broken) = TuiOptions::limits();
-    if let Some(broken) = broken {
-        say(&format!("rdmatop: {broken}; defaults are in use"));
-    }
     let settings = Settings {
         engine: EngineConfig {
-            limits,
+            limits: TuiOptions::limits(),
             ..EngineConfig::keep_all()
         },
         filter: plan.filter.clone(),

@@ -179,11 +179,7 @@ async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
 fn settings(plan: &Plan) -> Settings {
     let findings = plan.filter.shows_findings();
     let limits = if findings {
-        let (limits, broken) = TuiOptions::limits();
-        if let Some(broken) = broken {
-            say(&format!("rdmatop: {broken}; defaults are in use"));
-        }
-        limits
+        TuiOptions::limits()
     } else {
         Limits::default()
     };

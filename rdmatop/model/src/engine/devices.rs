@@ -304,9 +304,9 @@ impl Devices {
         };
         let limit = Some(u64::from(limit.unsigned_abs()));
         match made {
-            EventKind::QpCreate => device.row.max_qps = limit,
-            EventKind::CqCreate => device.row.max_cqs = limit,
-            EventKind::MrReg => device.row.max_mrs = limit,
+            EventKind::QpCreate => device.row.max_qp = limit,
+            EventKind::CqCreate => device.row.max_cq = limit,
+            EventKind::MrReg => device.row.max_mr = limit,
             _ => {}
         }
     }
@@ -445,9 +445,9 @@ impl Device {
             cm_ids: count("cm_id"),
             ctxs: count("ctx"),
             srqs: count("srq"),
-            max_qps: self.row.max_qps,
-            max_cqs: self.row.max_cqs,
-            max_mrs: self.row.max_mrs,
+            max_qp: self.row.max_qp,
+            max_cq: self.row.max_cq,
+            max_mr: self.row.max_mr,
             contexts: reading.contexts.as_deref().map(Arc::from),
             followed: self.is_followed(),
             datapath: None,

@@ -28,9 +28,9 @@ pub static DEVICE: Table<DeviceRow> = &[
     gauge("cm_ids", "rdma_cm ids", |d: &D, _| Value::number(d.cm_ids)).unit(Unit::Count).page(100, "CM_ID").detail(92, "cm ids"),
     gauge("ctxs", "user contexts", |d: &D, _| Value::number(d.ctxs)).unit(Unit::Count).page(110, "CTX").detail(94, "contexts"),
     gauge("srqs", "shared receive queues", |d: &D, _| Value::number(d.srqs)).unit(Unit::Count).page(120, "SRQ").detail(96, "SRQs"),
-    gauge("max_qps", "the most queue pairs that its driver allows", |d: &D, _| Value::number(d.max_qps)).unit(Unit::Count),
-    gauge("max_cqs", "the most completion queues that its driver allows", |d: &D, _| Value::number(d.max_cqs)).unit(Unit::Count),
-    gauge("max_mrs", "the most memory regions that its driver allows", |d: &D, _| Value::number(d.max_mrs)).unit(Unit::Count),
+    gauge("max_qp", "the most queue pairs that its driver allows", |d: &D, _| Value::number(d.max_qp)).unit(Unit::Count),
+    gauge("max_cq", "the most completion queues that its driver allows", |d: &D, _| Value::number(d.max_cq)).unit(Unit::Count),
+    gauge("max_mr", "the most memory regions that its driver allows", |d: &D, _| Value::number(d.max_mr)).unit(Unit::Count),
     gauge("driver_errors", "errors that its driver logged since rdmatop began", |d: &D, _| Value::number(d.driver_errors))
         .unit(Unit::Count).detail(42, "driver errors"),
     text("driver_error", "the last error that its driver logged", |d: &D, _| Value::text(d.driver_error.as_ref())),

@@ -128,7 +128,7 @@ kinds! {
         fixed: "the link stays up and counts no errors";
     RequestsFail: "requests-fail", raise_s: 0, clear_s: 60,
         why: "Such a request ends its connection: the QP goes to ERR, and what was posted behind it is flushed.",
-        fixed: "the counter stops growing";
+        fixed: "no further request fails";
     LinkFlaps: "link-flaps", raise_s: 0, clear_s: 60,
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
         fixed: "the port stays ACTIVE";

@@ -67,11 +67,11 @@ pub struct DeviceRow {
     pub srqs: Option<u64>,
     /// The most QPs that the device may have, as its driver said when it registered the device; `None` until
     /// one is made while rdmatop runs.
-    pub max_qps: Option<u64>,
-    /// The most CQs, as [`DeviceRow::max_qps`].
-    pub max_cqs: Option<u64>,
-    /// The most MRs, as [`DeviceRow::max_qps`].
-    pub max_mrs: Option<u64>,
+    pub max_qp: Option<u64>,
+    /// The most CQs, as [`DeviceRow::max_qp`].
+    pub max_cq: Option<u64>,
+    /// The most MRs, as [`DeviceRow::max_qp`].
+    pub max_mr: Option<u64>,
     /// The processes that have the device open, if one of them may have queue pairs that the kernel does not
     /// list; `None` if that is not known.
     #[serde(skip)]
@@ -101,9 +101,9 @@ impl DeviceRow {
     /// What a device runs out of: how many there are, and how many it may have.
     pub const fn headroom(&self) -> [(&'static str, Option<u64>, Option<u64>); 3] {
         [
-            ("QPs", self.qps, self.max_qps),
-            ("CQs", self.cqs, self.max_cqs),
-            ("MRs", self.mrs, self.max_mrs),
+            ("QPs", self.qps, self.max_qp),
+            ("CQs", self.cqs, self.max_cq),
+            ("MRs", self.mrs, self.max_mr),
         ]
     }
 

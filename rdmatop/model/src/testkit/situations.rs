@@ -670,7 +670,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-09-loss", truth: "the switch drops packets from mlx5_4", finds: Some(FindingId::Loss),
         says: &["Packets from mlx5_4/1 to 10.0.0.104 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd"], make: eight_memlock },
+        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "[c]ontainerd-shim"], make: eight_memlock },
     Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job uses mlx5_0 beside rank 0 (PID 7100)", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),

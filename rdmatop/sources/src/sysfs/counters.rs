@@ -186,9 +186,13 @@ fn refusal(group: CounterGroup, errno: Option<i32>) -> FileValue {
     }
 }
 
-/// Whether an errno means that a driver or its firmware failed, and not that it has no such counter.
+/// Whether an errno means that a driver or its firmware failed, and not that it has no such counter. EFA's
+/// driver returns ETIME where a command has no answer (`efa_com.c`).
 pub fn is_failure(errno: Option<i32>) -> bool {
-    matches!(errno, Some(libc::EIO | libc::ETIMEDOUT | libc::EREMOTEIO))
+    matches!(
+        errno,
+        Some(libc::EIO | libc::ETIMEDOUT | libc::ETIME | libc::EREMOTEIO)
+    )
 }
 
 /// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.
@@ -202,6 +206,17 @@ mod tests {
     use crate::fake::Fake;
 
     const COUNTERS: &str = "class/infiniband/mlx5_0/ports/1/counters";
+
+    #[test]
+    fn a_driver_that_failed_is_told_from_a_counter_that_it_lacks() {
+        for errno in [libc::EIO, libc::ETIMEDOUT, libc::ETIME, libc::EREMOTEIO] {
+            assert!(is_failure(Some(errno)), "{errno}");
+        }
+        for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOENT, libc::EACCES] {
+            assert!(!is_failure(Some(errno)), "{errno}");
+        }
+        assert!(!is_failure(None));
+    }
 
     fn open(fake: &Fake, group: CounterGroup) -> CounterFiles {
         CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group)

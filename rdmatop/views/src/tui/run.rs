@@ -49,23 +49,18 @@ pub struct TuiOptions {
 }
 
 impl TuiOptions {
-    /// The limits of findings from the user's settings, for modes that print, and why the file is not
-    /// understood. A file that cannot be read, such as one in another user's home, is not reported, because
-    /// these modes need nothing else from it.
-    pub fn limits() -> (Limits, Option<String>) {
-        match super::settings::path(env).as_deref().map(Settings::load) {
-            Some(Ok(settings)) => (settings.findings, None),
-            Some(Err(error @ SettingsError::Broken { .. })) => (Limits::default(), Some(error.to_string())),
-            Some(Err(_)) | None => (Limits::default(), None),
-        }
-    }
-
-    /// The devices that the user's settings leave alone; none where the file is not understood, which is said
-    /// with its other contents.
-    pub fn excluded() -> Vec<String> {
+    /// The limits of findings from the user's settings, for modes that print. [`TuiOptions::excluded`]
+    /// reports a file that cannot be used.
+    pub fn limits() -> Limits {
         let path = super::settings::path(env);
         let settings = path.and_then(|path| Settings::load(&path).ok());
-        settings.unwrap_or_default().exclude_device
+        settings.unwrap_or_default().findings
+    }
+
+    /// The devices that the user's settings leave alone, or why that is not known.
+    pub fn excluded() -> Result<Vec<String>, SettingsError> {
+        let settings = super::settings::path(env).as_deref().map(Settings::load);
+        Ok(settings.transpose()?.unwrap_or_default().exclude_device)
     }
 
     /// Reads the user's settings. A broken file gives the defaults and a message.

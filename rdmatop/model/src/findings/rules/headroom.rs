@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
-use super::{RuleContext, live};
 use crate::engine::registers_memory;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{DeviceRow, VerbRow};
@@ -41,16 +41,20 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 "{} of what its driver allows",
                 words::percent(count as f64 / limit as f64)
             )];
-            let holders = holders(ctx, device, what);
+            let holders = if what == "QPs" {
+                holders(ctx, device)
+            } else {
+                Vec::new()
+            };
             if !holders.is_empty() {
                 evidence.push(format!("most of them: {}", holders.join(", ")));
             }
             if let Some(row) = refused {
                 let owner = ctx.owner(row.process_uid);
                 let who = owner.map_or_else(|| format!("PID {}", row.pid), words::process);
-                verdict = format!("{verdict}, and {} of {who} fails", row.verb);
+                verdict = format!("{verdict}, and {} of {who} failed", row.verb);
                 evidence.push(format!(
-                    "{} failed with ENOMEM or ENOSPC within the last minute: for this limit, or a limit of the driver that it does not tell",
+                    "{} failed with ENOMEM or ENOSPC within the last minute: this limit may be why, or one that the driver does not tell",
                     row.verb
                 ));
             }
@@ -91,13 +95,14 @@ fn makes(verb: &str, what: &str) -> bool {
     }
 }
 
-/// Whether it was the limit of locked memory that refused memory regions.
+/// Whether the limit of locked memory may be why a call failed: the queues of QPs and CQs are memory of the
+/// program, too, which drivers pin.
 fn ran_short_of_locked(ctx: &RuleContext<'_>, row: &VerbRow) -> bool {
     let locked = ctx
         .owner(row.process_uid)
         .and_then(|owner| owner.locked.as_deref());
     let full = row.errnos.iter().any(|(number, _)| *number == ENOSPC);
-    registers_memory(&row.verb) && !full && locked.is_some_and(explains)
+    !full && locked.is_some_and(explains)
 }
 
 /// Whether a call can have been of this device: its process has QPs there, or none anywhere.
@@ -106,28 +111,19 @@ fn may_be_on(ctx: &RuleContext<'_>, row: &VerbRow, device: &DeviceRow) -> bool {
     owner.is_none_or(|owner| owner.devices.is_empty() || owner.devices.contains(&device.name))
 }
 
-/// Who has most of them: by the QPs that are listed, and for memory regions by what they registered.
-fn holders(ctx: &RuleContext<'_>, device: &DeviceRow, what: &str) -> Vec<String> {
+/// Who has most of the QPs. CQs and MRs are not listed by process.
+fn holders(ctx: &RuleContext<'_>, device: &DeviceRow) -> Vec<String> {
     let mut held: BTreeMap<u64, u64> = BTreeMap::new();
-    if what == "QPs" {
-        let there = ctx.qps_on(device.uid).filter(|qp| !qp.exited);
-        for uid in there.filter_map(|qp| qp.process_uid) {
-            *held.entry(uid).or_default() += 1;
-        }
-    } else if what == "MRs" {
-        let there = live(ctx.snapshot).filter(|row| row.devices.contains(&device.name));
-        held.extend(there.filter_map(|row| Some((row.uid, row.mr_bytes?))));
+    let there = ctx.qps_on(device.uid).filter(|qp| !qp.exited);
+    for uid in there.filter_map(|qp| qp.process_uid) {
+        *held.entry(uid).or_default() += 1;
     }
     let mut held: Vec<(u64, u64)> = held.into_iter().collect();
     held.sort_by_key(|(uid, number)| (Reverse(*number), *uid));
     let named = held.into_iter().take(NAMED);
     let named = named.filter_map(|(uid, number)| {
-        let number = if what == "QPs" {
-            number.to_string()
-        } else {
-            format!("{} registered", rdmatop_base::text::bytes(number))
-        };
-        Some(format!("{} {number}", words::process(ctx.process(uid)?)))
+        let process = ctx.process(uid)?;
+        Some(format!("{} {number}", words::process(process)))
     });
     named.collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::RuleContext;
+use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
@@ -44,11 +45,16 @@ pub(super) fn interface(ctx: &RuleContext<'_>, port: &PortRow) -> Option<(ShellW
 /// A place for the network device of an Ethernet port that has none in this network namespace, and how to run
 /// a command in that of a process with QPs there.
 fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
+    let mut notes = ctx.snapshot.health.notes.iter();
     let pid = ctx.holders(&port.device).find_map(|row| row.pid);
     let where_it_is = match pid {
+        // Only PIDs of this namespace are known here, and those are of its containers.
+        _ if notes.any(|note| note.id == CauseId::PidNamespace) => {
+            "   # INTERFACE is in another network namespace: look on the node".into()
+        }
         // The process may be in the own namespace, and have the device from another.
         Some(pid) => step!(
-            "   # INTERFACE is in another network namespace, as a rule in that of PID {}: run it behind sudo nsenter -t {} -n, and ip -br link to find it; else in one that sudo lsns -t net shows",
+            "   # INTERFACE is in another network namespace, usually that of PID {}: run it behind sudo nsenter -t {} -n, and ip -br link to find it   # not there -> sudo lsns -t net lists the others",
             pid,
             pid
         ),

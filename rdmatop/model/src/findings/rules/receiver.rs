@@ -136,7 +136,7 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     let only = pids.first().filter(|_| pids.len() == 1);
     step!(
         "ps -L -o stat,wchan:30,comm -p {} | sort | uniq -c   # STAT T -> it is stopped: sudo kill -CONT {}   # S, D -> its threads wait, R -> \
-         they compute: how soon it posts receives, and how many, is for its settings or its author",
+         they compute: its settings or its author decide how many receives it posts, and when",
         ShellWord::or(all.as_deref(), "PID"),
         ShellWord::or(only.map(String::as_str), "PID")
     )

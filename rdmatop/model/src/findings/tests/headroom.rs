@@ -4,10 +4,10 @@ use super::*;
 use crate::snapshot::QpRow;
 
 /// A pair of processes on a device that has so many QPs and may have so many.
-fn held(qps: u64, max_qps: Option<u64>) -> Snapshot {
+fn held(qps: u64, max_qp: Option<u64>) -> Snapshot {
     let mut s = pair();
     let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
-    (device.qps, device.max_qps) = (Some(qps), max_qps);
+    (device.qps, device.max_qp) = (Some(qps), max_qp);
     let uid = device.uid;
     let on_it = |qp: &Arc<QpRow>| {
         let mut qp = Arc::clone(qp);
@@ -56,7 +56,7 @@ fn below_nine_tenths_or_without_a_known_limit_nothing_is_said() {
     assert_eq!(ids(&after(60, &held(2000, None))), [""; 0]);
     let mut s = held(0, Some(1024));
     let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
-    (device.qps, device.mrs, device.max_mrs) = (None, Some(1000), Some(1024));
+    (device.qps, device.mrs, device.max_mr) = (None, Some(1000), Some(1024));
     let found = after(0, &s);
     assert_eq!(ids(&found), ["headroom"]);
     assert!(
@@ -64,6 +64,7 @@ fn below_nine_tenths_or_without_a_known_limit_nothing_is_said() {
         "{}",
         found[0].verdict
     );
+    assert_eq!(found[0].evidence.len(), 1, "nobody counts the MRs of a process");
 }
 
 #[test]
@@ -81,10 +82,10 @@ fn a_create_that_fails_makes_it_critical_for_a_minute() {
         if second == 0 {
             assert_eq!(
                 of_device.verdict,
-                "rxe0 has 1024 of the 1024 QPs that it may have, and create_qp of ib_send_bw (PID 254) fails"
+                "rxe0 has 1024 of the 1024 QPs that it may have, and create_qp of ib_send_bw (PID 254) failed"
             );
             assert!(
-                of_device.evidence[2].ends_with("or a limit of the driver that it does not tell"),
+                of_device.evidence[2].ends_with("or one that the driver does not tell"),
                 "{:?}",
                 of_device.evidence
             );
@@ -126,7 +127,7 @@ fn registrations_refused_for_locked_memory_are_no_sign_of_it() {
         let mut s = refused(3, errno);
         s.verbs[0].verb = "reg_mr".into();
         let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
-        (device.qps, device.mrs, device.max_mrs) = (None, Some(1024), Some(1024));
+        (device.qps, device.mrs, device.max_mr) = (None, Some(1024), Some(1024));
         s.processes[0].locked = Some(Arc::new(LockedMemory {
             pid: 254,
             limit: Some(limit),

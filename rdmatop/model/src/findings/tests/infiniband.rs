@@ -2,6 +2,7 @@
 //! device is in another network namespace.
 
 use super::*;
+use crate::cause::{Cause, CauseId};
 
 /// Words that mean nothing on InfiniBand.
 const OF_ETHERNET: [&str; 11] = [
@@ -163,8 +164,26 @@ fn an_interface_elsewhere_is_looked_for_where_the_process_is() {
         let found = on("Ethernet", trouble);
         let next = &found[0].next;
         assert!(
-            next.contains("INTERFACE") && next.contains("in that of PID 4711: "),
+            next.contains("INTERFACE") && next.contains("usually that of PID 4711: "),
             "{next}"
         );
     }
+}
+
+/// From inside a container's PID namespace no PID that is known leads to the interface.
+#[test]
+fn from_a_container_an_interface_elsewhere_is_looked_for_on_the_node() {
+    let found = on("Ethernet", |s| {
+        TROUBLES[0].2(s);
+        let cause = Cause {
+            id: CauseId::PidNamespace,
+            ..testkit::full::snapshot().health.notes[0].clone()
+        };
+        s.health.notes.push(cause);
+    });
+    let next = &found[0].next;
+    assert!(
+        next.contains("look on the node") && !next.contains("nsenter"),
+        "{next}"
+    );
 }
