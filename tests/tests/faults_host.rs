@@ -225,6 +225,9 @@ fn too_few_processes_are_told_by_their_limit() -> Result<()> {
         "--clear-groups",
         &inherited,
         &ambient,
+        // Root's directory of settings is closed to this user, which the program would say.
+        "env",
+        "HOME=/",
     ];
     // Without a thread for the readings nothing can be shown.
     let (code, child) = behind(&[&nobody[..], &["prlimit", "--nproc=1:1"]].concat(), &["--once"])?;

@@ -418,7 +418,7 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
-            "sysctl net.ipv4.conf.all.arp_ignore   # 0, and ip neigh on a peer shows several addresses of this host with one MAC -> sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
+            "sysctl net.ipv4.conf.all.arp_ignore   # 0, and on a peer ip neigh lists several addresses of this host with one MAC -> sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
              send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
         } else {
             "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."
