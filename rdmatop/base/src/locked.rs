@@ -114,7 +114,7 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
-            "in a pod of root's capabilities.add [IPC_LOCK]; else ps -eo unit,args | grep [c]ontainerd-shim   # first word: UNIT -> sudo systemctl edit UNIT: \
+            "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
              LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew"
         }
         LimitedBy::Pod { crio: true } => {
@@ -190,7 +190,7 @@ mod tests {
             ),
             (
                 format!("{pod}/cri-containerd-{ID}.scope"),
-                "ps -eo unit,args | grep [c]ontainerd-shim   # first word: UNIT -> sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
+                "UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
             ),
             (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
             (

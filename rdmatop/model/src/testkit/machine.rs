@@ -305,7 +305,7 @@ impl Machine {
             comm: Some(comm.chars().take(15).collect()),
             cmdline: Some(cmdline.to_owned()),
             user: Some("train".to_owned()),
-            workload: job.map(str::to_owned),
+            workload: job.filter(|job| !job.starts_with(SERVICE)).map(str::to_owned),
             cgroup: Some(cgroup(job)),
             libraries: Some(libraries.iter().map(|l| (*l).to_owned()).collect()),
             environ: Some(
@@ -609,6 +609,9 @@ impl Machine {
     }
 }
 
+/// What a service of the system is called in the place of a job.
+const SERVICE: &str = "service";
+
 /// The cgroup of a process of such a job.
 fn cgroup(job: Option<&str>) -> String {
     let rest = "0".repeat(64);
@@ -622,6 +625,7 @@ fn cgroup(job: Option<&str>) -> String {
             let job = job.split('.').next().unwrap_or_default();
             format!("/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0")
         }
+        Some((SERVICE, name)) => format!("/system.slice/{name}.service"),
         _ => "/user.slice/user-1000.slice/session-3.scope".to_owned(),
     }
 }

@@ -542,7 +542,7 @@ fn storage() -> Snapshot {
     let mut machine = idle_eight();
     let nic = machine.nic("mlx5_8", "mlx5_core", Some(400));
     bytes(&mut machine, nic, 42e9, 3e9);
-    machine.process(2_210, "mmfsd", None, &[], &[]);
+    machine.process(2_210, "mmfsd", Some("service gpfs"), &[], &[]);
     for n in 0..8 {
         machine.qp(nic, 8_000 + n, (2_210, "mmfsd"), 3, Some((8_100 + n, 170)));
     }
@@ -670,7 +670,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-09-loss", truth: "the switch drops packets from mlx5_4", finds: Some(FindingId::Loss),
         says: &["Packets from mlx5_4/1 to 10.0.0.104 are lost", "PID 7104", "ethtool -S"], make: eight_loss },
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
-        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "[c]ontainerd-shim"], make: eight_memlock },
+        says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd-shim"], make: eight_memlock },
     Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job uses mlx5_0 beside rank 0 (PID 7100)", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <168G <168G", "mlx5_0 2 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
@@ -678,9 +678,9 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),
         says: &["The link of mlx5_6/1 flaps", "down 3 times within 1m00s, for 12s or more in all", "PID 7106", "ethtool -m eth6"], make: eight_flaps },
     Situation { name: "eight-14-given-up", truth: "a peer of PID 7102 did not answer, and its requests were given up 20 s ago", finds: Some(FindingId::RequestsFail),
-        says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "reached by ping"], make: eight_given_up },
-    Situation { name: "eight-15-storage", truth: "the file system's mmfsd (PID 2210) writes by mlx5_8, as it should; no job runs", finds: Some(FindingId::HotPort),
-        says: &["mmfsd (PID 2210)", "by mlx5_8/1", "storage", "nothing is to be done"], make: storage },
+        says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "ping -c 3 10.0.0.102"], make: eight_given_up },
+    Situation { name: "eight-15-storage", truth: "the file system's mmfsd (PID 2210) writes by mlx5_8, as it should; no job runs", finds: None,
+        says: &["No trouble found", "2210 mmfsd", "mlx5_8 8 - 336G 24.0G"], make: storage },
     Situation { name: "ib-01-down", truth: "the cable of mlx5_3 is out, on InfiniBand; the whole job stands", finds: Some(FindingId::PortDown),
         says: &["mlx5_3/1 is DOWN", "PID 7103", "7 more ranks of the job move nothing", "ibstat mlx5_3 1"], make: ib_down },
     Situation { name: "ib-02-init", truth: "no subnet manager has brought up mlx5_3", finds: Some(FindingId::PortDown),

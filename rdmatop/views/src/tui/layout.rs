@@ -342,8 +342,9 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     let mut next = steps(worst, room);
     let left = most.saturating_sub(lines.len());
     if next.len() > left && left > 0 {
-        let rest = next.split_off(left - 1).join(" ");
-        next.push(text::cut(&rest, room, state.glyphs.cut));
+        let rest: Vec<_> = next.split_off(left - 1);
+        let rest: Vec<_> = rest.iter().map(|line| line.trim_end_matches(" \\")).collect();
+        next.push(text::cut(&rest.join(" "), room, state.glyphs.cut));
     }
     lines.extend(next.into_iter().take(left));
     let rest = [Some(worst.over()), state.blind().map(str::to_owned)];

@@ -11,7 +11,7 @@ use rdmatop_model::findings::{NoFindings, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
 use rdmatop_model::snapshot::Snapshot;
-use rdmatop_model::value::{Counter, Known};
+use rdmatop_model::value::Known;
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
@@ -385,18 +385,22 @@ impl State {
         let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
         let bypassing =
             self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
-        if self.has_upper_bounds() {
-            return Some("'<' below: others may have a part of it (Enter: who)");
+        if self.shows(Known::AtMost) {
+            return Some("'<': at most, others may have moved a part (Enter: who)");
         }
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }
 
-    /// Whether traffic in the table may be partly that of others.
-    pub(super) fn has_upper_bounds(&self) -> bool {
-        let is_bound = |bytes: Counter| bytes.rate_known() == Known::AtMost;
-        let mut rows = self.snapshot.processes.iter().map(|row| &row.traffic);
+    /// Whether traffic or errors in the table of processes are such bounds.
+    pub(super) fn shows(&self, bound: Known) -> bool {
+        let mut rows = self.snapshot.processes.iter();
         self.tab == Tab::Processes
-            && rows.any(|row| [row.tx_bytes, row.rx_bytes].into_iter().flatten().any(is_bound))
+            && rows.any(|row| {
+                let rates = [row.traffic.tx_bytes, row.traffic.rx_bytes];
+                let totals = [row.traffic.completion_errors, row.verb_errors];
+                rates.into_iter().flatten().any(|bytes| bytes.rate_known() == bound)
+                    || totals.into_iter().flatten().any(|errors| errors.total_known() == bound)
+            })
     }
 
     /// The layout.

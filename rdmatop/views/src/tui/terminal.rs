@@ -215,6 +215,10 @@ mod tests {
             }
             return;
         }
+        // That of a terminal which nobody has changed: this one's may be changed before it is asked.
+        let before = OnTerminal::start(Command::new("sleep").arg("60"))
+            .and_then(|on| on.mode())
+            .unwrap();
         for (how, signal, said) in [
             ("panic", None, "a defect"),
             ("abort", Some(libc::SIGABRT), ""),
@@ -229,7 +233,6 @@ mod tests {
                 ))
                 .env(HOW, how);
             let mut on = OnTerminal::start(&mut again).unwrap();
-            let before = on.mode().unwrap();
             on.wait_for(DRAWN, LONG).unwrap();
             let status = on.wait(LONG).unwrap();
             assert_eq!(status.signal(), signal, "{how}: {status}");

@@ -99,8 +99,10 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
     lines
 }
 
-/// A command in lines that a shell takes as one command: each line but the last ends with a backslash, and no
-/// quoted text is broken. A word that has no room at all is broken as [`wrap`] does.
+/// A command in lines that a shell takes as one command: no quoted text is broken, and each line but the last
+/// ends with `|`, `;` or `&&`, or else with a backslash. Where there is a choice it is `|`, because blanks that
+/// a terminal copies behind a backslash would end the command there. A word that has no room at all is broken
+/// as [`wrap`] does.
 pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
     const HELD: char = '\u{2420}';
     let mut quote = None;
@@ -123,11 +125,17 @@ pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
     if width(command) <= max || held.split(' ').any(|word| width(word) > room) {
         return wrap(command, max);
     }
-    let lines = wrap(&held, room);
+    // A command of a pipe stays whole where a line has room for it.
+    let piped = held.split_inclusive("| ").map(|one| match one.trim_end() {
+        whole if width(whole) <= room => whole.replace(' ', &HELD.to_string()),
+        long => long.to_owned(),
+    });
+    let lines = wrap(&piped.collect::<Vec<_>>().join(" "), room);
     let last = lines.len().saturating_sub(1);
     let shown = lines.into_iter().enumerate().map(|(at, line)| {
         let line = line.replace(HELD, " ");
-        if at < last { format!("{line} \\") } else { line }
+        let goes_on = at == last || ["|", ";", "&&"].iter().any(|end| line.ends_with(end));
+        if goes_on { line } else { format!("{line} \\") }
     });
     shown.collect()
 }
@@ -146,14 +154,24 @@ mod tests {
             [
                 "sudo grep -zE \\",
                 "'A B|C D' \\",
-                "/proc/1/environ; \\",
+                "/proc/1/environ;",
                 "echo \"a b\""
             ]
         );
         assert_eq!(wrap_command(command, 80), [command]);
-        for width in 19..60 {
+        let piped = "sudo grep -zE 'A B|C D' /proc/1/environ | cat -v";
+        assert_eq!(
+            wrap_command(piped, 47),
+            ["sudo grep -zE 'A B|C D' /proc/1/environ |", "cat -v"]
+        );
+        for (command, width) in [command, piped].into_iter().flat_map(|one| (19..60).map(move |w| (one, w))) {
             let lines = wrap_command(command, width);
-            assert_eq!(lines.join("\n").replace("\\\n", ""), command, "{width}");
+            assert!(lines.iter().all(|line| super::width(line) <= width), "{lines:?}");
+            let joined: Vec<_> = lines.iter().map(|line| line.trim_end_matches(" \\")).collect();
+            assert_eq!(joined.join(" "), command, "{width}");
+            // Blanks behind a line change nothing where it needs no backslash.
+            let (_, before) = lines.split_last().expect("a line");
+            assert!(before.iter().all(|line| line.ends_with(['|', ';', '\\'])), "{lines:?}");
         }
     }
 

@@ -82,8 +82,8 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence,
                 next: if way == "sends" {
-                    "give each connection several QPs, for NCCL by NCCL_IB_QPS_PER_CONNECTION=4: a bond puts each QP on one link, \
-                     and several QPs can use several links"
+                    "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
+                     link, and several QPs can use several links."
                 } else {
                     "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
                      of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"

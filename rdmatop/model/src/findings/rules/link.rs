@@ -131,6 +131,10 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             evidence.push(words.to_owned());
         }
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
+        let why = match state {
+            PortState::INIT if is_infiniband(port) => " (no subnet manager has set it up)",
+            _ => "",
+        };
         let ranks = ctx.ranks_behind(port.device_uid, &users);
         let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
@@ -142,7 +146,7 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         evidence.extend(who(&ranks).map(|who| format!("ranks that move nothing: {who}")));
         out.push(Symptom {
             verdict: format!(
-                "{} is {state}: {}{more} cannot send or receive{behind}",
+                "{} is {state}{why}: {}{more} cannot send or receive{behind}",
                 name(port),
                 words::process(first)
             ),

@@ -1,6 +1,7 @@
 //! Packets that are lost on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use super::link::{interface, is_infiniband, name, rate_of, used_by, who};
 use super::pauses::is_outside;
@@ -107,7 +108,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     .into()
             } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
-                    "ethtool -S {} | grep -E 'drop|discard'   # twice, here and on the peer: one grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+                    "ethtool -S {} | grep -E 'drop|discard'   # run it twice, here and on the peer   # a number grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
                     netdev,
                     more
                 )
@@ -196,6 +197,12 @@ impl<'a> Peers<'a> {
     /// All of them, where they are several.
     fn list(&self) -> Option<String> {
         (self.names.len() > 1).then(|| self.lead_to()).flatten()
+    }
+
+    /// The IPv4 address to which all of them lead.
+    pub(super) fn address(&self) -> Option<Ipv4Addr> {
+        let [only] = &self.names[..] else { return None };
+        only.parse().ok().filter(|_| !self.others)
     }
 
     /// Where the QPs lead, if that is known of one.

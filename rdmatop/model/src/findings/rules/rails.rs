@@ -8,7 +8,7 @@ use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
-use rdmatop_base::fabric;
+use rdmatop_base::{fabric, locked};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// With fewer ports than this there is no pattern.
@@ -64,7 +64,7 @@ pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 victims: vec![user.uid],
                 evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
                 next: match link::interface(ctx, port) {
-                    Some((netdev, more)) => step!("ethtool {}   # Link partner advertises less -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
+                    Some((netdev, more)) => step!("ethtool {}   # its link partner's modes lack this speed -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
                     None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
                     None => "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into(),
                 },
@@ -272,6 +272,10 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
         row.libraries.is_none() || computes || (of_slurm && !row.workload_claimed)
     };
     let is_job = movers.iter().any(may_be_rank) || choices.iter().any(of_nccl);
+    // A service of the system uses the NIC that its settings name.
+    if !is_job && movers.iter().all(|row| is_service(row)) {
+        return None;
+    }
     let is_on_idle = |row: &&ProcessRow| idle.iter().any(|at| row.devices.contains(&ports[*at].device));
     let has_others = choices.is_empty() && movers.iter().any(is_on_idle);
     let severity = if meant || !is_job || has_others {
@@ -326,6 +330,12 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
         victims: movers.iter().map(|row| row.uid).collect(),
         ..ctx.symptom(FindingId::HotPort, severity, About::of_port(port))
     })
+}
+
+/// Whether it is a service that root has set up, as a file system's daemon is: no job, and no user's own.
+fn is_service(row: &ProcessRow) -> bool {
+    let unit = row.cgroup.as_deref().and_then(locked::unit);
+    row.kernel || unit.is_some_and(|unit| row.workload.is_none() && !unit.starts_with("user@"))
 }
 
 /// What made a process use one device alone.
@@ -418,8 +428,8 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
-            "sysctl net.ipv4.conf.all.arp_ignore   # 0, and on a peer ip neigh lists several addresses of this host with one MAC -> sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)   # else -> peers \
-             send to one address: see their NCCL_IB_HCA, UCX_NET_DEVICES"
+            "ip neigh   # run it on a peer: this host's addresses have different MACs -> its peers all send to that NIC's address: name the others in their NCCL_IB_HCA, UCX_NET_DEVICES   \
+             # several have one MAC -> here: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)"
         } else {
             "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."
         }

@@ -10,6 +10,7 @@ use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
+use rdmatop_base::step::step;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow, QpRow, Snapshot};
 
 const S: u64 = 1_000_000_000;
@@ -304,7 +305,8 @@ pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             }
             // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
             // seen stays so when the program ends.
-            let severity = if rise.failed.is_empty() {
+            let unseen = rise.failed.is_empty();
+            let severity = if unseen {
                 evidence.push(
                     "no QP that the kernel lists went to ERR then: it may be of a program that has ended"
                         .to_owned(),
@@ -316,13 +318,27 @@ pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     .extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
                 Severity::Critical
             };
-            evidence.extend(Peers::of(ctx, port).lead_to());
+            let peers = Peers::of(ctx, port);
+            evidence.extend(peers.lead_to());
             let (why, next) = meaning(failure, is_infiniband(port));
+            let no_answer = failure.status == Some(WcStatus(12)) && !is_infiniband(port);
+            let whose = match who(&users) {
+                Some(who) if unseen => format!("; QPs of an ended program, or of {who}"),
+                _ => used_by(&users),
+            };
             let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
             out.push(Symptom {
-                verdict: format!("{} {} failed: {why}{}", failure.what, name(port), used_by(&users)),
+                verdict: format!("{} {} failed: {why}{whose}", failure.what, name(port)),
                 evidence,
-                next: if only_kernel { qps::OF_KERNEL } else { next }.into(),
+                next: match peers.address().filter(|_| no_answer && !only_kernel) {
+                    Some(peer) => step!(
+                        "ping -c 3 {}   # the peer of the QPs that are there. No answer -> its host is down, or cable, route, firewall   # answers, and its process \
+                         runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
+                        peer
+                    ),
+                    None if only_kernel => qps::OF_KERNEL.into(),
+                    None => next.into(),
+                },
                 short: "requests fail".to_owned(),
                 victims: rise.failed.iter().copied().collect(),
                 ..ctx.symptom(

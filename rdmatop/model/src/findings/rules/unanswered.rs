@@ -159,8 +159,8 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
                     address
                 ),
                 Some(address) => step!(
-                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> did its \
-                     process end (ps)? restart the job   # it runs -> a firewall drops UDP 4791, or an MTU is smaller",
+                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers, \
+                     and its process there has ended -> restart the job   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
                     address
                 ),
             },

@@ -22,7 +22,7 @@ fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     );
     assert_eq!(
         found[0].verdict,
-        "Requests from mlx5_2/1 failed: the peer did not answer; used by rank (PID 4711, \
+        "Requests from mlx5_2/1 failed: the peer did not answer; QPs of an ended program, or of rank (PID 4711, \
          slurm 7341.0)"
     );
     assert_eq!(
@@ -115,7 +115,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     (past.devices[2].driver, past.devices[2].contexts) = (Some("mlx5_core".into()), Some(vec![4711].into()));
     let found = &after(0, &past)[0];
     assert!(
-        found.verdict.ends_with("; used by rank (PID 4711, slurm 7341.0)"),
+        found.verdict.ends_with(" ended program, or of rank (PID 4711, slurm 7341.0)"),
         "{}",
         found.verdict
     );
@@ -135,7 +135,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     assert!(
         found
             .verdict
-            .contains("; used by rank (PID 4711, slurm 7341.0) and 1 more"),
+            .contains(" ended program, or of rank (PID 4711, slurm 7341.0) and 1 more"),
         "{}",
         found.verdict
     );
@@ -143,7 +143,7 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     s.processes.remove(0);
     let found = &after(0, &s)[0];
     assert!(
-        found.verdict.ends_with("; used by [nvme_rdma] (kernel)"),
+        found.verdict.ends_with("or of [nvme_rdma] (kernel)"),
         "{}",
         found.verdict
     );

@@ -61,7 +61,7 @@ pub const BINDINGS: &[Binding] = bindings! {
         [ch('o')] => A::Follow, "follow the row (QP, process, device) in Trace; again: stop", (6, "Follow");
         [ch('w')] => A::Work, "work requests of the QP as they go by; again: close";
         [ch('U')] => A::Probe, "probe the row's process, to count its posts; again: stop";
-        [ch('y')] => A::Copy, "copy what the finding says to do (OSC 52)";
+        [ch('y')] => A::Copy, "copy what the finding says to do (OSC 52)", (5, "Copy");
         [ch(' '), ch('p')] => A::Freeze, "freeze, go on", (5, "Freeze");
         [ch('+'), ch('=')] => A::Refresh(1), "refresh faster (down to 100 ms)";
         [ch('-')] => A::Refresh(-1), "refresh slower (up to 60 s)";

@@ -52,6 +52,7 @@ fn hints(state: &State, width: usize) -> Cell {
         _ => Scope::View,
     };
     let mut hints = keys::hints(scope);
+    hints.retain(|(_, word)| *word != "Copy" || !state.snapshot.findings.is_empty());
     // The hint names what the key does in the present state.
     let enter = match state.detail {
         Detail::Closed => "Detail",

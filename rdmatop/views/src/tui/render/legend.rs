@@ -1,5 +1,6 @@
 //! What the signs on the screen mean, in the line above the last one; only signs that are shown.
 
+use rdmatop_model::value::Known;
 use rdmatop_model::fields::finding_of;
 use rdmatop_model::findings::{Role, Severity};
 use rdmatop_model::ib::QpState;
@@ -76,8 +77,11 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     if sums.any(|sum| sum.partial && sum.known().is_some()) {
         out.push((state.glyphs.bound[1].to_owned(), "at least"));
     }
-    if state.has_upper_bounds() {
+    if state.shows(Known::AtMost) {
         out.push(("<".to_owned(), "at most"));
+    }
+    if state.shows(Known::AtLeast) {
+        out.push((">".to_owned(), "at least"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
         let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));
