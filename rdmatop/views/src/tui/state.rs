@@ -398,8 +398,14 @@ impl State {
             && rows.any(|row| {
                 let rates = [row.traffic.tx_bytes, row.traffic.rx_bytes];
                 let totals = [row.traffic.completion_errors, row.verb_errors];
-                rates.into_iter().flatten().any(|bytes| bytes.rate_known() == bound)
-                    || totals.into_iter().flatten().any(|errors| errors.total_known() == bound)
+                rates
+                    .into_iter()
+                    .flatten()
+                    .any(|bytes| bytes.rate_known() == bound)
+                    || totals
+                        .into_iter()
+                        .flatten()
+                        .any(|errors| errors.total_known() == bound)
             })
     }
 

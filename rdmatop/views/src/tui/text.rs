@@ -164,14 +164,20 @@ mod tests {
             wrap_command(piped, 47),
             ["sudo grep -zE 'A B|C D' /proc/1/environ |", "cat -v"]
         );
-        for (command, width) in [command, piped].into_iter().flat_map(|one| (19..60).map(move |w| (one, w))) {
+        for (command, width) in [command, piped]
+            .into_iter()
+            .flat_map(|one| (19..60).map(move |w| (one, w)))
+        {
             let lines = wrap_command(command, width);
             assert!(lines.iter().all(|line| super::width(line) <= width), "{lines:?}");
             let joined: Vec<_> = lines.iter().map(|line| line.trim_end_matches(" \\")).collect();
             assert_eq!(joined.join(" "), command, "{width}");
             // Blanks behind a line change nothing where it needs no backslash.
             let (_, before) = lines.split_last().expect("a line");
-            assert!(before.iter().all(|line| line.ends_with(['|', ';', '\\'])), "{lines:?}");
+            assert!(
+                before.iter().all(|line| line.ends_with(['|', ';', '\\'])),
+                "{lines:?}"
+            );
         }
     }
 

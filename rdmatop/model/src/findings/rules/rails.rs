@@ -8,8 +8,8 @@ use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
-use rdmatop_base::{fabric, locked};
 use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::{fabric, locked};
 
 /// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;

@@ -10,8 +10,8 @@ use crate::cause::CauseId;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
-use rdmatop_base::step::step;
 use crate::snapshot::{NamedCounter, PortRow, ProcessRow, QpRow, Snapshot};
+use rdmatop_base::step::step;
 
 const S: u64 = 1_000_000_000;
 /// A QP is seen in ERR at most this long before or after its port's counter is seen to rise, ns: both are

@@ -106,6 +106,20 @@ fn a_hot_port_is_no_warning_where_nothing_says_that_a_job_waits_for_it() {
     storage.processes[0].workload_claimed = true;
     assert_eq!(severity(&storage), Some(Severity::Info), "it says so itself");
     storage.processes[0].workload = None;
+    let at = |cgroup: &str| {
+        let mut s = storage.clone();
+        s.processes[0].cgroup = Some(cgroup.into());
+        severity(&s)
+    };
+    assert_eq!(at("/system.slice/gpfs.service"), None, "root has set it up");
+    assert_eq!(
+        at("/user.slice/user-7.slice/user@7.service/x.service"),
+        Some(Severity::Info)
+    );
+    assert_eq!(
+        at("/user.slice/user-7.slice/session-3.scope/x.service"),
+        Some(Severity::Info)
+    );
     let mut unknown = storage.clone();
     unknown.processes[0].libraries = None;
     assert_eq!(severity(&unknown), Some(Severity::Warning), "it may be a rank");

@@ -115,7 +115,9 @@ fn requests_of_the_kernel_and_of_those_past_it_say_whose_they_are() {
     (past.devices[2].driver, past.devices[2].contexts) = (Some("mlx5_core".into()), Some(vec![4711].into()));
     let found = &after(0, &past)[0];
     assert!(
-        found.verdict.ends_with(" ended program, or of rank (PID 4711, slurm 7341.0)"),
+        found
+            .verdict
+            .ends_with(" ended program, or of rank (PID 4711, slurm 7341.0)"),
         "{}",
         found.verdict
     );

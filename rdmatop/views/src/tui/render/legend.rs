@@ -1,10 +1,10 @@
 //! What the signs on the screen mean, in the line above the last one; only signs that are shown.
 
-use rdmatop_model::value::Known;
 use rdmatop_model::fields::finding_of;
 use rdmatop_model::findings::{Role, Severity};
 use rdmatop_model::ib::QpState;
 use rdmatop_model::judgement::STUCK_MARK;
+use rdmatop_model::value::Known;
 
 use super::super::columns::Cell;
 use super::super::layout::Layout;
