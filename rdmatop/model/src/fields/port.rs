@@ -77,9 +77,9 @@ pub static PORT: Table<PortRow> = &[
     rate("rx_bytes", "bytes received on the wire per second", |p: &P, _| Value::rate(p.rx_bytes))
         .unit(Unit::Bytes).json("rx_bytes.rate").page(80, "RX/s").detail(110, "wire bytes received"),
     rate("wr_tx_bytes", "payload of send WRs per second", |p: &P, _| Value::rate(p.wr_tx_bytes))
-        .unit(Unit::Bytes).json("wr_tx_bytes.rate").page(90, "WRTX/s").detail(120, "payload of send WRs"),
+        .unit(Unit::Bytes).json("wr_tx_bytes.rate").page(90, "WRTX/s").detail(120, "payload bytes of send WRs"),
     rate("wr_rx_bytes", "payload of receive completions per second", |p: &P, _| Value::rate(p.wr_rx_bytes))
-        .unit(Unit::Bytes).json("wr_rx_bytes.rate").page(100, "WRRX/s").detail(130, "payload of receives"),
+        .unit(Unit::Bytes).json("wr_rx_bytes.rate").page(100, "WRRX/s").detail(130, "payload bytes of receives"),
     rate("tx_packets", "packets sent per second", |p: &P, _| Value::rate(p.tx_packets))
         .json("tx_packets.rate").page(110, "TXPKT/s").detail(140, "packets sent"),
     rate("rx_packets", "packets received per second", |p: &P, _| Value::rate(p.rx_packets))

@@ -11,8 +11,8 @@ fn verdict(verdict: Verdict) -> Value<'static> {
         Verdict::Broken => (0, "broken"),
         Verdict::Unsupported => (1, "unsupported"),
         Verdict::Partial => (2, "partial"),
-        Verdict::NotApplicable => (3, "no need"),
-        Verdict::Ok => (4, "ok"),
+        Verdict::Ok => (3, "ok"),
+        Verdict::NotApplicable => (4, "no need"),
     };
     Value::State(rank, Cow::Borrowed(word))
 }

@@ -1,10 +1,13 @@
 //! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
+use std::collections::BTreeSet;
+
 use super::RuleContext;
 use super::link::{interface, name, used_by};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::snapshot::{Bond, Member, PortRow};
 use crate::value::Counter;
+use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What a member counted in one direction.
@@ -58,7 +61,7 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             let others: Vec<&str> = others.map(|other| &*other.name).collect();
             let full = is_full(ctx, member, rate);
             let on_it = ctx.qps_on(port.device_uid);
-            let qps = on_it.filter(|qp| qp.pid.is_some()).count();
+            let qps: Vec<_> = on_it.filter(|qp| qp.pid.is_some()).collect();
             let mut evidence = vec![format!(
                 "{} by {}, next to nothing by {}",
                 words::bits(rate),
@@ -69,7 +72,16 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 let link = bits as f64 / 8.0;
                 format!(" ({} of that link)", words::percent((rate / link).min(1.0)))
             });
-            evidence.push(format!("QPs there: {qps}, of {} processes", users.len()));
+            evidence.push(format!("QPs there: {}, of {} processes", qps.len(), users.len()));
+            let ports = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
+            // Where one is not known, the others are no count.
+            let ports = ports.collect::<Option<BTreeSet<u16>>>();
+            evidence.extend(ports.filter(|ports| !ports.is_empty() && way == "sends").map(|ports| {
+                format!(
+                    "UDP source ports, by which the bond tells them apart: {}, if no program sets flow labels",
+                    ports.len()
+                )
+            }));
             out.push(Symptom {
                 verdict: format!(
                     "{} {way} {} of its data by {} alone{load}, one of {} links of its bond{}",
