@@ -107,18 +107,21 @@ impl Finder {
         owners: impl IntoIterator<Item = Party>,
         mut spent: impl FnMut(Party, u64),
     ) -> Result<Option<u32>, String> {
-        first_held(owners, LOCKS, |of| {
+        let mut all_ns = 0;
+        let ask = |of: Party| {
             let mut helper = self.helper()?;
-            let asked = Instant::now();
             let answer = helper.lock_is_free(of.process.pid, of.user);
-            let took_ns = nanos(asked);
-            self.took_ns += took_ns;
-            spent(of, took_ns);
             if answer.is_ok() {
                 self.helper = Some(helper);
             }
             Ok(answer)
-        })
+        };
+        let held = first_held(owners, LOCKS, ask, |of, took_ns| {
+            all_ns += took_ns;
+            spent(of, took_ns);
+        });
+        self.took_ns += all_ns;
+        held
     }
 
     fn helper(&mut self) -> Result<Helper, String> {
@@ -267,11 +270,12 @@ impl Library {
 }
 
 /// Returns the first of these processes whose lock is held, or why that is not known: their locks took longer
-/// than `most` together.
+/// than `most` together. `spent` gets how long each lock was waited for.
 fn first_held(
     owners: impl IntoIterator<Item = Party>,
     most: Duration,
     mut ask: impl FnMut(Party) -> Result<Result<(), Unanswered>, String>,
+    mut spent: impl FnMut(Party, u64),
 ) -> Result<Option<u32>, String> {
     let begun = Instant::now();
     for of in owners {
@@ -279,7 +283,10 @@ fn first_held(
         if begun.elapsed() > most {
             return Err("the locks of processes' memory take too long to become free".into());
         }
-        match ask(of)? {
+        let asked = Instant::now();
+        let answer = ask(of);
+        spent(of, nanos(asked));
+        match answer? {
             Ok(()) => {}
             Err(Unanswered::Late) => return Ok(Some(of.process.pid)),
             Err(Unanswered::Lost) => return Err(LOST.into()),
@@ -467,7 +474,7 @@ mod tests {
     fn only_who_does_not_answer_holds_its_lock_and_slow_ones_have_a_limit() {
         let of = |most, slow: bool, held| {
             let mut asked = 0;
-            let found = first_held((1..100).map(party), most, |of| {
+            let ask = |of: Party| {
                 asked += 1;
                 if slow {
                     std::thread::sleep(Duration::from_millis(2));
@@ -477,7 +484,8 @@ mod tests {
                 } else {
                     Ok(())
                 })
-            });
+            };
+            let found = first_held((1..100).map(party), most, ask, |_, _| ());
             (found, asked)
         };
         let long = Duration::from_secs(1000);
@@ -488,8 +496,26 @@ mod tests {
             (1..4).contains(&asked) && found.unwrap_err().contains("too long"),
             "{asked}"
         );
-        let lost = first_held([party(1)], long, |_| Ok(Err(Unanswered::Lost)));
+        let lost = first_held([party(1)], long, |_| Ok(Err(Unanswered::Lost)), |_, _| ());
         assert_eq!(lost, Err(LOST.to_owned()));
+    }
+
+    #[test]
+    fn the_wait_for_a_lock_is_that_of_the_process_whose_lock_it_is() {
+        const SLOW: Duration = Duration::from_millis(30);
+        let mut waited = BTreeMap::new();
+        let ask = |of: Party| {
+            if of.process.pid == 2 {
+                std::thread::sleep(SLOW);
+            }
+            Ok(Ok(()))
+        };
+        let spent = |of: Party, took_ns| {
+            waited.insert(of.process.pid, Duration::from_nanos(took_ns) >= SLOW);
+        };
+        let long = Duration::from_secs(1000);
+        assert_eq!(first_held((1..4).map(party), long, ask, spent), Ok(None));
+        assert_eq!(waited, BTreeMap::from([(1, false), (2, true), (3, false)]));
     }
 
     #[test]

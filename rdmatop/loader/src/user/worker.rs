@@ -478,9 +478,11 @@ impl Work {
             }
         };
         let Target {
-            points,
+            mut points,
             sends_are_seen,
         } = target;
+        // What is probed is taken first, so that it does not make room for the others.
+        points.sort_by_key(|(point, _)| !self.probed.has(point));
         if let Err(full) = self.probed.has_room(party, points.iter().map(|(point, _)| point)) {
             self.fails(qp, party, no_room(full), true);
             return Verdict::Waits(monotonic() + HELD_NS);
