@@ -684,12 +684,19 @@ fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
         // Whatever else would be probed, and the first program's QP looked at anew.
         thread::sleep(Duration::from_secs(5));
         let now = probed_in(window.pid(), file);
-        ensure!(now == FUNCTIONS, "{now} functions are probed: {}", said("msg=attached"));
+        ensure!(
+            now == FUNCTIONS,
+            "{now} functions are probed: {}",
+            said("msg=attached")
+        );
         let (first, second) = (first.finish()?, second.finish()?);
         let sample = window.close()?;
         for (ready, own) in [(before, first), (after, second)] {
             let row = sample.qp(id(&ready, "pid")?, id(&ready, "qpn")?)?;
-            println!("other name first: {other_first}, program {own}, probes {:?}", opcodes(row));
+            println!(
+                "other name first: {other_first}, program {own}, probes {:?}",
+                opcodes(row)
+            );
             for (key, said) in [("tx_wr_posted", "posted"), ("tx_bytes", "bytes")] {
                 ensure!(total(row, key)? == number(&own, said)?, "{key}: {own} {row:?}");
             }
@@ -730,7 +737,8 @@ fn a_sum_of_qps_that_live_shorter_than_a_look_is_exact_or_a_bound() -> Result<()
         println!("{when} the probes: posted {posted}, {each:?} for each QP, shown {shown}");
         ensure!(posts.len() == 100 && posted == 343 && each < LOOK, "{own}");
         let (exact, bound) = (&shown["total"], &shown["at_least"]["total"]);
-        let is_true = exact == posted || exact.is_null() && bound.as_u64().is_none_or(|least| least <= posted);
+        let is_true =
+            exact == posted || exact.is_null() && bound.as_u64().is_none_or(|least| least <= posted);
         ensure!(is_true, "{when}: {posted} were posted: {row:?}");
         // Nothing of them is known before the probes, and all is counted after that.
         let known = exact.as_u64().or(bound.as_u64());

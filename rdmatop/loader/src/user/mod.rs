@@ -9,6 +9,7 @@
 mod failures;
 mod guard;
 mod hooks;
+mod owners;
 mod price;
 mod probed;
 mod silent;

@@ -349,7 +349,10 @@ mod tests {
         );
         probed.release(&[point(1, 0)], of(1), 9 * second);
         assert!(probed.unreachable(10 * second, |deleted| *deleted).is_empty());
-        assert_eq!(probes(probed.unreachable(12 * second, |deleted| *deleted)), [true]);
+        assert_eq!(
+            probes(probed.unreachable(12 * second, |deleted| *deleted)),
+            [true]
+        );
         assert_eq!(probed.len(), 1, "the other file may be mapped again");
     }
 
@@ -388,7 +391,10 @@ mod tests {
         assert_eq!((shares(&probed, 1), shares(&probed, 2)), (2, 0));
         probed.release(&both, of(1), 5);
         assert_eq!(shares(&probed, 2), 1, "it is the only one that uses it");
-        assert!(probed.take(&both[1], of(3)).is_some(), "nobody has used it for a while");
+        assert!(
+            probed.take(&both[1], of(3)).is_some(),
+            "nobody has used it for a while"
+        );
         assert_eq!((shares(&probed, 1), shares(&probed, 3)), (0, 1));
         // A process has two of eight: the first one has room again, and the third none for two more.
         let more = [point(2, 0), point(2, 16)];
@@ -413,7 +419,10 @@ mod tests {
         for pid in [7, 8] {
             probed.add(at(Some(pid)), pid, of(pid));
         }
-        let other = ProbePoint { offset: 16, ..at(Some(7)) };
+        let other = ProbePoint {
+            offset: 16,
+            ..at(Some(7))
+        };
         probed.add(other, 9, of(7));
         assert!(!probed.has_for_all((8, 1)));
         let gone = probed.singles(&at(None));
@@ -426,5 +435,4 @@ mod tests {
         assert!(probed.has_for_all((8, 1)) && !probed.has_for_all((8, 2)));
         assert!(probed.has(&other), "another function of the file");
     }
-
 }

@@ -83,11 +83,18 @@ mod tests {
     fn who_does_not_answer_is_asked_again_and_ever_less_often() {
         let asked = asked(|_| false);
         assert_eq!(asked[..6], [0, 10, 30, 70, 150, 310]);
-        assert!(asked.windows(2).skip(5).all(|two| two[1] - two[0] == 160), "{asked:?}");
+        assert!(
+            asked.windows(2).skip(5).all(|two| two[1] - two[0] == 160),
+            "{asked:?}"
+        );
         let mut silent = Silent::default();
         silent.was_late(STUCK, 0);
         let other = Process { start_ns: 6, ..STUCK };
-        assert_eq!(silent.rests(other, 0, |_| false), None, "a later process of its number");
+        assert_eq!(
+            silent.rests(other, 0, |_| false),
+            None,
+            "a later process of its number"
+        );
         silent.answered(STUCK);
         assert_eq!(silent.rests(STUCK, 0, |_| false), None);
         assert_eq!(silent.was_late(STUCK, 0), 10 * SECOND, "it begins anew");

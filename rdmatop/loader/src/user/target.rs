@@ -94,9 +94,8 @@ impl Finder {
     ) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
         let process = program.party.process;
-        let open = |mapped: &Mapped, place: &Place| {
-            self.open(process.pid, posts.user, mapped, place, &is_for_all)
-        };
+        let open =
+            |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &is_for_all);
         target(process, &posts, open)
     }
 

@@ -90,7 +90,8 @@ impl Turns {
     pub(super) fn retain(&mut self, there: &BTreeSet<Party>, now_ns: u64) {
         let users: BTreeSet<_> = there.iter().map(|party| party.user).collect();
         self.processes.retain(|party, _| there.contains(party));
-        self.users.retain(|user, spent| spent.ns > 0 || users.contains(user));
+        self.users
+            .retain(|user, spent| spent.ns > 0 || users.contains(user));
         self.rests.retain(|_, until| *until > now_ns);
     }
 }

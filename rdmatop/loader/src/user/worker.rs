@@ -23,6 +23,7 @@ use super::{
     guard::Guard,
     hooks::Function,
     locked, off,
+    owners::Owners,
     price::Sample,
     probed::{Full, Gone, Party, Probed, Process},
     silent::{Silent, rest_ns},
@@ -106,8 +107,7 @@ impl Worker {
             finder: Finder::default(),
             turns: Turns::default(),
             silent: Silent::default(),
-            living: BTreeMap::new(),
-            users: BTreeMap::new(),
+            owners: Owners::default(),
             held: None,
         };
         let run = move || {
@@ -145,8 +145,8 @@ impl Probes {
 enum Verdict {
     /// Not so far, after this many tries: see [`TRIES`].
     Tried(u32),
-    /// Not before this time, ns: because of [`Work::held`], because there is no room for more probes, or
-    /// because its program could not be read.
+    /// Not before this time, ns: because of [`Work::held`], because there is no room for more probes,
+    /// because former ones are still being removed, or because its program could not be read.
     Waits(u64),
     Ready,
     Unfit,
@@ -209,10 +209,8 @@ struct Work {
     turns: Turns,
     /// Processes whose memory did not answer in time.
     silent: Silent,
-    /// Processes with living QPs, including those that are not to be probed, each with its start.
-    living: BTreeMap<u32, u64>,
-    /// The user of each of them that had to be known.
-    users: BTreeMap<Process, Option<u32>>,
+    /// Processes with living QPs, including those that are not to be probed.
+    owners: Owners,
     /// Why nothing can be probed at present, and when that was found, ns.
     held: Option<Held>,
 }
@@ -231,7 +229,7 @@ struct SlotQp {
     number: u32,
     born_ns: u64,
     pid: u32,
-    start_ns: u64,
+    owner: Process,
     qpn: u32,
     lives: bool,
 }
@@ -300,7 +298,7 @@ impl Work {
             };
             // Skip a destroyed QP: the memory of its program no longer describes it.
             if let Some(tried) = tried.filter(|_| qp.lives) {
-                waiting.push((qp, now.handle, tried, self.party(qp.pid)));
+                waiting.push((qp, now.handle, tried, self.owners.party(qp.pid, user)));
             }
         }
         self.turns.order(&mut waiting, now_ns, |(.., party)| *party);
@@ -339,29 +337,15 @@ impl Work {
         let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
         self.failures
             .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
-        let living = &self.living;
-        let lives = |process: &Process| living.get(&process.pid) == Some(&process.start_ns);
-        self.silent.retain(lives);
-        self.users.retain(|process, _| lives(process));
+        let owners = &self.owners;
+        self.silent.retain(|process| owners.lives(process));
         self.held.take_if(|held| {
-            let is_gone = held.pid.is_some_and(|pid| !living.contains_key(&pid));
+            let is_gone = held.pid.is_some_and(|pid| !owners.has(pid));
             // No QP has asked again, so those that waited are gone.
             let is_old = now_ns.saturating_sub(held.since_ns) > 2 * HELD_NS;
             is_gone || is_old || waits.is_empty()
         });
-        let there = self.users.iter().map(|(process, user)| Party {
-            user: *user,
-            process: *process,
-        });
-        self.turns.retain(&there.collect(), now_ns);
-    }
-
-    /// A living process and its user, which is read once.
-    fn party(&mut self, pid: u32) -> Party {
-        let start_ns = self.living.get(&pid).copied().unwrap_or(0);
-        let process = Process { pid, start_ns };
-        let user = *self.users.entry(process).or_insert_with(|| user(pid));
-        Party { user, process }
+        self.turns.retain(&owners.known(), now_ns);
     }
 
     /// Removes the probes that no program can hit any more.
@@ -398,30 +382,34 @@ impl Work {
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         let wanted = self.options.pid;
-        let living = &mut self.living;
-        living.clear();
+        let owners = &mut self.owners;
+        owners.look();
         let read = |number| {
             let place = slots.at(number);
             // SAFETY: as above.
             let (qp, slot_qp) = unsafe {
+                let owner = Process {
+                    pid: read_volatile(&raw const (*place).owner_pid),
+                    start_ns: read_volatile(&raw const (*place).owner_start_ns),
+                };
                 let slot_qp = SlotQp {
                     number,
                     born_ns: read_volatile(&raw const (*place).born_ns),
-                    pid: read_volatile(&raw const (*place).owner_pid),
-                    start_ns: read_volatile(&raw const (*place).owner_start_ns),
+                    pid: owner.pid,
+                    owner,
                     qpn: read_volatile(&raw const (*place).qpn),
                     lives: read_volatile(&raw const (*place).flags) & slot_flag::DESTROYED == 0,
                 };
                 (read_volatile(&raw const (*place).qp), slot_qp)
             };
             if qp != 0 && slot_qp.lives {
-                // The newest, if a QP of an earlier process with this number is still there.
-                let start_ns: &mut u64 = living.entry(slot_qp.pid).or_default();
-                *start_ns = slot_qp.start_ns.max(*start_ns);
+                owners.sees(slot_qp.owner);
             }
             (qp != 0 && wanted.is_none_or(|pid| pid == slot_qp.pid)).then_some(slot_qp)
         };
-        self.used_ranges.numbers(in_use).filter_map(read).collect()
+        let qps: Vec<SlotQp> = self.used_ranges.numbers(in_use).filter_map(read).collect();
+        self.owners.seen();
+        qps
     }
 
     /// Finds and probes the functions that a QP's program posts with.
@@ -461,7 +449,7 @@ impl Work {
             }
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
             Err(Unfit::Silent) => {
-                let why = "its memory does not answer: a page of it keeps who reads it waiting";
+                let why = "its memory does not answer: a page or the lock of it keeps who reads it waiting";
                 self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, AGAIN), true);
                 return Verdict::Waits(self.silent.was_late(party.process, monotonic()));
             }
@@ -492,7 +480,7 @@ impl Work {
             return Verdict::Waits(monotonic() + HELD_NS);
         }
         if points.iter().any(|(point, _)| self.probed.is_leaving(point)) {
-            return Verdict::Tried(tried);
+            return Verdict::Waits(monotonic() + ROUND_NS);
         }
         let mut since_ns = 0;
         for (point, file) in points {
@@ -534,12 +522,9 @@ impl Work {
         if held.is_some_and(|held| now_ns.saturating_sub(held.since_ns) < HELD_NS) {
             return true;
         }
-        let owners: Vec<u32> = self.living.keys().copied().collect();
-        let owners: Vec<Party> = owners.into_iter().map(|pid| self.party(pid)).collect();
+        let owners = self.owners.parties(user);
         let turns = &mut self.turns;
-        let found = self
-            .finder
-            .locked(owners, |of, took_ns| turns.spent(of, took_ns));
+        let found = self.finder.locked(owners, |of, took_ns| turns.spent(of, took_ns));
         let (pid, why) = match found {
             Ok(None) => {
                 self.held = None;

@@ -160,7 +160,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// Reads the first bytes of a list. Of a longer one the last line is left out, of which a part is missing.
+    /// Reads the first bytes of a list. A last line of which a part is missing is left out.
     pub(super) fn read(path: &Path, most: usize) -> io::Result<Self> {
         let mut text = root::read(path, most + 1)?;
         let is_whole = text.len() <= most;
@@ -317,8 +317,7 @@ mod tests {
             assert!(!own(22, device), "{device:?}");
         }
         // Of another mount namespace only the device counts: its user may mount there himself.
-        let theirs =
-            |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), table(THEIRS, true)).unwrap();
+        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), table(THEIRS, true)).unwrap();
         assert!(theirs(70));
         assert!(!theirs(71) && !theirs(72) && !theirs(73));
         // Their table, of whatever length, is not read for a mount of this one, nor for a device of none.
@@ -338,12 +337,17 @@ mod tests {
         fs::write(file.path(), "70 1 a\n71 70 b\n").unwrap();
         for (most, text, is_whole) in [
             (15, "70 1 a\n71 70 b\n", true),
-            (14, "70 1 a\n", false),
+            (14, "70 1 a\n71 70 b\n", false),
+            (13, "70 1 a\n", false),
             (6, "70 1 a\n", false),
             (5, "", false),
         ] {
             let read = Mounts::read(file.path(), most).unwrap();
-            assert_eq!((read.text.as_slice(), read.is_whole), (text.as_bytes(), is_whole), "{most}");
+            assert_eq!(
+                (read.text.as_slice(), read.is_whole),
+                (text.as_bytes(), is_whole),
+                "{most}"
+            );
         }
         assert!(Mounts::read(Path::new("/proc/0/mountinfo"), 9).is_err());
     }

@@ -488,10 +488,16 @@ mod tests {
         let mut helper = Helper::of(command, Purpose::Posts).unwrap();
         let pid = helper.child.as_ref().unwrap().id();
         let begun = Instant::now();
-        assert_eq!(helper.posts((1, None), 8, 17, true).unwrap_err(), Unanswered::Late);
+        assert_eq!(
+            helper.posts((1, None), 8, 17, true).unwrap_err(),
+            Unanswered::Late
+        );
         assert!(begun.elapsed() < PATIENCE * 2);
         let again = Instant::now();
-        assert_eq!(helper.posts((1, None), 8, 17, true).unwrap_err(), Unanswered::Lost);
+        assert_eq!(
+            helper.posts((1, None), 8, 17, true).unwrap_err(),
+            Unanswered::Lost
+        );
         assert!(again.elapsed() < PATIENCE / 2, "it is not asked again");
         // The start of a later helper reaps it.
         let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
