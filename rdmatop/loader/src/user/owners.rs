@@ -1,5 +1,5 @@
-//! The processes that have living QPs, and their users, of which each is read once. Pure but for the reader that
-//! is given.
+//! The processes that have living QPs, and their users, of which each is read once. Pure but for the reader
+//! that is given.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -26,8 +26,8 @@ struct Rest {
 }
 
 impl Silent {
-    /// Until when a process is not asked, `None` if it may be asked now. `keeps_a_reader`: whether a reader of
-    /// the process with this number, which could not be killed, still waits. Another one would wait, too.
+    /// Until when a process is not asked, `None` if it may be asked now. `keeps_a_reader`: whether a reader
+    /// of the process with this number, which could not be killed, still waits. Another one would wait, too.
     pub(super) fn rests(
         &mut self,
         process: Process,

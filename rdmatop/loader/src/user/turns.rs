@@ -53,7 +53,8 @@ impl Turns {
         });
     }
 
-    /// Halves all times once for each [`HALF_NS`] that has passed, whether anybody was asked meanwhile or not.
+    /// Halves all times once for each [`HALF_NS`] that has passed, whether anybody was asked meanwhile or
+    /// not.
     fn halve(&mut self, now_ns: u64) {
         let halves = now_ns.saturating_sub(self.halved_ns) / HALF_NS;
         self.halved_ns += halves * HALF_NS;

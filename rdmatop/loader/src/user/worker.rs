@@ -48,7 +48,8 @@ use rdmatop_sources::{
 /// What is done about a program that could not be read.
 const AGAIN: &str = "it is asked again, after a longer time each time";
 
-/// How often to try a QP that cannot be probed yet, one look after another, before it is tried at a lower rate.
+/// How often to try a QP that cannot be probed yet, one look after another, before it is tried at a lower
+/// rate.
 const TRIES: u32 = 10;
 /// The most functions to probe at a time: each takes three or five open files.
 const MOST_FUNCTIONS: usize = 128;
