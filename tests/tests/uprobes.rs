@@ -710,8 +710,9 @@ fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
     Ok(())
 }
 
-/// A process that makes 100 QPs, before its provider is probed and after that. It makes them while rdmatop may
-/// look at them, and while it may not (`--fifo`, on the guest's only CPU): then each is gone before a look.
+/// A process that makes 100 QPs, before its provider is probed and after that. It makes them while rdmatop
+/// may look at them, and while it may not (`--fifo`, on the guest's only CPU): then each is gone before a
+/// look.
 #[test]
 fn a_sum_of_qps_that_live_shorter_than_a_look_is_exact_or_a_bound() -> Result<()> {
     const POSTED: u64 = 342;

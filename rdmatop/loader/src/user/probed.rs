@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_process_of_the_same_number_does_not_get_the_probes_of_the_former() {
+    fn a_later_process_of_a_number_does_not_get_the_probes_of_the_former() {
         let mut probed = Probed::new(8);
         probed.add(at(Some(7)), (), of(7));
         let later = ProbePoint {
