@@ -90,3 +90,21 @@ pub fn total(row: Row<'_>, key: &str) -> Result<u64> {
         .as_u64()
         .with_context(|| format!("no total of {key}: {row:?}"))
 }
+
+/// Starts a program in a mount namespace where it finds the provider's very file under another name, which
+/// ends with `-rdmav34.so` as libibverbs expects.
+pub fn with_another_name(library: &Path, name: &Path, program: &str, args: &str) -> Result<Traffic> {
+    const SUFFIX: &str = "-rdmav34.so";
+    let file = format!("{}{SUFFIX}", name.display());
+    let script = format!(
+        "touch {file} && mount --bind {} {file} && RDMAV_DRIVERS={} exec {} {args}",
+        library.display(),
+        name.display(),
+        path(program)?.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    Ok(Traffic {
+        child: Child::spawn(&mut command)?,
+    })
+}

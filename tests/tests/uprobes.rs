@@ -21,7 +21,10 @@ use rdmatop_tests::{
     rdmatop::{self, Window},
     snapshot::{Row, Snapshot},
     traffic::{self, Traffic, id, number},
-    uprobes::{ARGS, ATTACHED, ENV, library, probed, probed_in, standing, total, with_a_copy},
+    uprobes::{
+        ARGS, ATTACHED, ENV, identity, library, probed, probed_in, standing, total, with_a_copy,
+        with_another_name,
+    },
     wait::{self, PATIENCE, SOON},
 };
 use serde_json::Value;
@@ -640,6 +643,155 @@ fn probes_that_nobody_can_hit_make_room_for_others() -> Result<()> {
     ensure!(
         uprobes["failures"].as_array().is_some_and(Vec::is_empty),
         "{uprobes}"
+    );
+    Ok(())
+}
+
+/// The kernel puts probes into the file. If the program's name for it were another place than the system's,
+/// each call would be counted twice.
+#[test]
+fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
+    /// post_send, post_recv, six opcodes, four ways to give data, complete and abort.
+    const FUNCTIONS: usize = 14;
+    let Some(_lab) = Lab::enter_data_path("uprobes of a file with two names") else {
+        return Ok(());
+    };
+    let idle = standing()?;
+    let library = library(idle.child.pid())?;
+    idle.finish()?;
+    let file = identity(&library)?;
+    let directory = std::env::temp_dir();
+    let log = directory.join("two-names.log");
+    let said = |word: &str| fs::read_to_string(&log).map_or(0, |log| log.matches(word).count());
+    for other_first in [false, true] {
+        let name = directory.join(format!("librxe-other-{other_first}"));
+        let other = || with_another_name(&library, &name, "extended-posts", "--rounds 20");
+        let own = || Traffic::start("extended-posts", &["--rounds", "20"]);
+        let first = if other_first { other()? } else { own()? };
+        let before = first.ready()?;
+        let log_to = log.display().to_string();
+        let window = Window::open_with(&ARGS, &[ENV[0], ("RDMATOP_LOG", &log_to)])?;
+        wait::until("probes for the first program", ATTACHED, || {
+            probed_in(window.pid(), file) == FUNCTIONS
+        })?;
+        let second = if other_first { own()? } else { other()? };
+        let after = second.ready()?;
+        if other_first {
+            wait::until("probes for all in the place of those for one", ATTACHED, || {
+                said("msg=replaced") == FUNCTIONS && said("msg=attached point") == 2 * FUNCTIONS
+            })?;
+        }
+        // Whatever else would be probed, and the first program's QP looked at anew.
+        thread::sleep(Duration::from_secs(5));
+        let now = probed_in(window.pid(), file);
+        ensure!(
+            now == FUNCTIONS,
+            "{now} functions are probed: {}",
+            said("msg=attached")
+        );
+        let (first, second) = (first.finish()?, second.finish()?);
+        let sample = window.close()?;
+        for (ready, own) in [(before, first), (after, second)] {
+            let row = sample.qp(id(&ready, "pid")?, id(&ready, "qpn")?)?;
+            println!(
+                "other name first: {other_first}, program {own}, probes {:?}",
+                opcodes(row)
+            );
+            for (key, said) in [("tx_wr_posted", "posted"), ("tx_bytes", "bytes")] {
+                ensure!(total(row, key)? == number(&own, said)?, "{key}: {own} {row:?}");
+            }
+        }
+        let uprobes = &sample.value()["health"]["uprobes"];
+        println!("{uprobes}");
+        ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+        fs::remove_file(&log)?;
+        fs::remove_file(format!("{}-rdmav34.so", name.display()))?;
+    }
+    Ok(())
+}
+
+/// A process that makes 100 QPs, before its provider is probed and after that. It makes them while rdmatop
+/// may look at them, and while it may not (`--fifo`, on the guest's only CPU): then each is gone before a
+/// look.
+#[test]
+fn a_sum_of_qps_that_live_shorter_than_a_look_is_exact_or_a_bound() -> Result<()> {
+    const POSTED: u64 = 342;
+    let Some(_lab) = Lab::enter_data_path("uprobes of short lives") else {
+        return Ok(());
+    };
+    for fifo in [false, true] {
+        let mut args = vec!["--count", "100", "--receives", "7"];
+        args.extend(fifo.then_some("--fifo"));
+        let window = Window::open_with(&ARGS, &ENV)?;
+        let before = traffic::run("qp-churn", &args)?;
+        let idle = standing()?;
+        wait::until("probes on functions of the provider", ATTACHED, || {
+            probed(window.pid(), "librxe") >= 2
+        })?;
+        let after = traffic::run("qp-churn", &args)?;
+        let sample = window.close()?;
+        idle.finish()?;
+        for (when, own) in [("before", before), ("after", after)] {
+            let posts = own["receives"].as_array().cloned().unwrap_or_default();
+            let posted: u64 = posts.iter().filter_map(|one| one[1].as_u64()).sum();
+            ensure!(posts.len() == 100 && posted == POSTED, "{own}");
+            let each = Duration::from_nanos(number(&own, "elapsed_ns")? / number(&own, "created")?);
+            let row = sample.process(id(&own, "pid")?)?;
+            let shown = row.field("rx_wr_posted");
+            println!(
+                "{when} the probes, alone on its CPU {fifo}: {each:?} for each QP, {posted} posts, {shown}"
+            );
+            let (exact, bound) = (&shown["total"], &shown["at_least"]["total"]);
+            let is_bound = exact.is_null() && bound.as_u64().is_none_or(|least| least <= posted);
+            ensure!(*exact == posted || is_bound, "{when}, {fifo}: {row:?}");
+            // Nothing need be known of them before the probes. After that all is counted.
+            let known = exact.as_u64().or(bound.as_u64());
+            ensure!(
+                when == "before" || known == Some(posted),
+                "{when}, {fifo}: {row:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The page of a program that does not answer at first, and does later.
+#[test]
+fn a_program_whose_memory_answers_late_is_asked_again_and_probed() -> Result<()> {
+    let Some(_lab) = Lab::enter_data_path("uprobes of a page that answers late") else {
+        return Ok(());
+    };
+    output(Command::new("modprobe").arg("fuse"))?;
+    let mut silent = Traffic::start("stuck-memory", &["--page", "--until-line"])?;
+    let pid = id(&silent.ready()?, "pid")?;
+    silent
+        .child
+        .out
+        .wait_for("covered", PATIENCE, |line| line == "covered")?;
+    let log = std::env::temp_dir().join("late-answer.log");
+    let log_to = log.display().to_string();
+    let window = Window::open_with(&ARGS, &[ENV[0], ("RDMATOP_LOG", &log_to)])?;
+    let says = |words: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(words));
+    wait::until("a line about the program", PATIENCE, || {
+        says("its memory does not answer")
+    })?;
+    ensure!(probed(window.pid(), "librxe") == 0, "who could say where?");
+    silent.child.tell("answer")?;
+    wait::until("probes on functions of the provider", ATTACHED, || {
+        probed(window.pid(), "librxe") == 2
+    })?;
+    // The QP is ready once both are attached.
+    thread::sleep(Duration::from_secs(2));
+    let sample = window.close()?;
+    silent.child.signal(libc::SIGKILL)?;
+    silent.child.wait(PATIENCE)?;
+    fs::remove_file(&log)?;
+    let uprobes = &sample.value()["health"]["uprobes"];
+    println!("process {pid}: {uprobes}");
+    ensure!(uprobes["qps"] == 1, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "what was said of it is true no more: {uprobes}"
     );
     Ok(())
 }

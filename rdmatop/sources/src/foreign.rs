@@ -383,10 +383,10 @@ fn kind_of_mount(table: &[u8], id: u64) -> Option<&[u8]> {
 /// that file, even if it lies in a container or was deleted or replaced. A mapping of a device is refused,
 /// and a file on a mount that does not answer by itself. `answers` is asked with the number of the mount that
 /// is opened: what a list of mappings said before may be another one by now.
-pub(crate) fn mapped(link: &Path, answers: impl FnOnce(u64) -> bool) -> Result<File, Refusal> {
+pub(crate) fn mapped(link: &Path, answers: impl FnOnce(u64) -> io::Result<bool>) -> Result<File, Refusal> {
     let found = Found::at(link)?;
     found.must_be(&[FileType::RegularFile])?;
-    if !answers(found.facts.stx_mnt_id) {
+    if !answers(found.facts.stx_mnt_id)? {
         return Err(Refusal::Waits);
     }
     found.reopen()

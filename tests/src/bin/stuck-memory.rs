@@ -1,9 +1,10 @@
 //! Owns a QP but lets nobody read its memory: one of its calls holds the lock of its address space and waits
 //! for a file system that does not answer, like calls of a job whose file server is gone.
 //!
-//! `stuck-memory [--device rxe0] [--page]` prints `{"ready":true,"pid":..,"qpn":..}` and then waits in the
-//! kernel until it is killed. With `--page` no call of its own waits: it maps the page with libibverbs'
-//! structure of the QP from that file system, prints `covered`, and whoever reads the structure waits.
+//! `stuck-memory [--device rxe0] [--page [--until-line]]` prints `{"ready":true,"pid":..,"qpn":..}` and then
+//! waits in the kernel until it is killed. With `--page` no call of its own waits: it maps the page with
+//! libibverbs' structure of the QP from that file system, prints `covered`, and whoever reads the structure
+//! waits; with `--until-line` until there is a line on stdin: from then on the page has what was there.
 //!
 //! It needs root to mount. The file system is its own, on `/dev/fuse`; a child is the daemon, which answers
 //! all requests except reads and ends with its parent. Then the kernel ends all waits.
@@ -41,9 +42,11 @@ fn main() -> Result<()> {
     let mut args = Args::from_env();
     let device: String = args.value("--device", "rxe0".into())?;
     let is_page = args.flag("--page");
+    let until_line = args.flag("--until-line");
     args.finish()?;
+    let content = shared_page()?;
     // The daemon is forked before there are threads and QPs.
-    let silent = silent_file()?;
+    let silent = silent_file(until_line.then_some(content))?;
     unlimit_memlock()?;
     let context = Context::open(&device).with_context(|| format!("open {device}"))?;
     let pd = Pd::new(&context)?;
@@ -51,7 +54,7 @@ fn main() -> Result<()> {
     let qp = Qp::new(&pd, &cq, 1)?;
     report(&json!({"ready": true, "pid": std::process::id(), "qpn": qp.qpn()}))?;
     if is_page {
-        cover(&silent, &qp)?;
+        cover(&silent, &qp, content)?;
     }
     let page = map(silent.as_raw_fd(), None)?;
     let memory = File::open("/proc/self/mem")?;
@@ -70,8 +73,11 @@ fn checked(result: i32, what: &'static str) -> Result<i32> {
 
 /// Maps the file over the page with the QP's structure, and waits until killed. The allocator has other data
 /// on that page, so from then on nothing is allocated, freed or dropped.
-fn cover(silent: &File, qp: &Qp) -> Result<Infallible> {
+fn cover(silent: &File, qp: &Qp, content: u64) -> Result<Infallible> {
     const COVERED: &[u8] = b"covered\n";
+    let page = qp.address() & !u64::from(PAGE - 1);
+    // SAFETY: both are pages of this process; the second is for this.
+    unsafe { ptr::copy_nonoverlapping(at(page)?, at(content)?, PAGE as usize) };
     map(silent.as_raw_fd(), Some(qp.address()))?;
     loop {
         // SAFETY: static memory; `pause` gets nothing. No signal has a handler: the line is written once.
@@ -80,6 +86,24 @@ fn cover(silent: &File, qp: &Qp) -> Result<Infallible> {
             libc::pause();
         }
     }
+}
+
+fn at(address: u64) -> Result<*mut u8> {
+    Ok(ptr::with_exposed_provenance_mut(usize::try_from(address)?))
+}
+
+/// A page that this process and the daemon share.
+fn shared_page() -> Result<u64> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at the kernel's choice.
+    let page = unsafe { libc::mmap(ptr::null_mut(), PAGE as usize, rights, flags, -1, 0) };
+    ensure!(
+        page != libc::MAP_FAILED,
+        "mmap: {}",
+        std::io::Error::last_os_error()
+    );
+    Ok(page as u64)
 }
 
 /// Maps one page of a file, over the page with this address if given, and returns its address.
@@ -106,8 +130,8 @@ fn map(fd: i32, over: Option<u64>) -> Result<u64> {
     Ok(page as u64)
 }
 
-/// A file whose reads are never answered.
-fn silent_file() -> Result<File> {
+/// A file whose reads are never answered, or from a line on stdin on, with the content of a page.
+fn silent_file(content: Option<u64>) -> Result<File> {
     let path = std::env::temp_dir().join(format!("stuck-memory.{}", std::process::id()));
     fs::write(&path, "")?;
     let channel = File::options()
@@ -121,7 +145,7 @@ fn silent_file() -> Result<File> {
     if checked(unsafe { libc::fork() }, "fork")? == 0 {
         // SAFETY: only numbers are passed.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        let _ = serve(channel);
+        let _ = serve(channel, content);
         std::process::exit(0);
     }
     drop(channel);
@@ -155,16 +179,28 @@ fn mount(path: &Path, channel: i32) -> Result<()> {
     checked(mounted, "mount").map(|_| ())
 }
 
-/// Runs the daemon of a file system with one file.
-fn serve(mut channel: File) -> Result<()> {
+/// Runs the daemon of a file system with one file. It answers reads with the content of a page once there is
+/// a line on stdin.
+fn serve(mut channel: File, content: Option<u64>) -> Result<()> {
     let mut request = vec![0; 1 << 17];
+    let mut answers = false;
     loop {
         let length = channel.read(&mut request)?;
         ensure!(length >= 40, "a request of {length} bytes");
         let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| request[at + byte]));
         let (kind, unique) = (word(4), request[8..16].to_vec());
         let body = match kind {
-            READ => continue,
+            READ => {
+                let Some(content) = content else { continue };
+                if !answers {
+                    answers = std::io::stdin().read_line(&mut String::new())? > 0;
+                }
+                if !answers {
+                    continue;
+                }
+                // SAFETY: a page of this process, to which nobody writes any more.
+                unsafe { std::slice::from_raw_parts(at(content)?, PAGE as usize) }.to_vec()
+            }
             // Version 7.31, no flags, and writes of one page.
             INIT => words(&[7, 31, 0, 0, 0, PAGE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             // Valid for an hour; number, size, blocks; a file that everybody may read; block size.

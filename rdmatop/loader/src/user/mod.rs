@@ -9,8 +9,10 @@
 mod failures;
 mod guard;
 mod hooks;
+mod owners;
 mod price;
 mod probed;
+mod silent;
 mod target;
 mod turns;
 mod worker;
@@ -74,6 +76,8 @@ struct Ready {
     /// When the last of its functions was probed.
     since_ns: u64,
     sends_are_seen: bool,
+    /// Its probes were replaced, and what it posted meanwhile is in no count.
+    has_gap: bool,
 }
 
 fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
@@ -214,7 +218,8 @@ fn done_as_posted(mut slot: QpSlot) -> QpSlot {
 fn completed(slot: &QpSlot, ready: Ready) -> QpSlot {
     let mut slot = done_as_posted(*slot);
     // Posts that the QP made before its functions were probed are missing.
-    if ready.since_ns > slot.since_ns && slot.flags & slot_flag::SINCE_ATTACH == 0 {
+    let is_late = ready.since_ns > slot.since_ns && slot.flags & slot_flag::SINCE_ATTACH == 0;
+    if is_late || ready.has_gap {
         slot.flags |= slot_flag::SINCE_ATTACH | slot_flag::LATE;
     }
     if !ready.sends_are_seen {
@@ -268,6 +273,7 @@ mod tests {
             born_ns: 10,
             since_ns,
             sends_are_seen: true,
+            has_gap: false,
         };
         let slot = |flags| QpSlot {
             since_ns: 10,
@@ -278,6 +284,11 @@ mod tests {
         for (flags, probed_ns, expected) in [(0, 9, 0), (0, 11, LATE), (OLD, 9, OLD), (OLD, 11, OLD)] {
             let passed_on = completed(&slot(flags), ready(probed_ns));
             assert_eq!((passed_on.flags, passed_on.tx_done), (expected, 7));
+            let has_gap = Ready {
+                has_gap: true,
+                ..ready(probed_ns)
+            };
+            assert_eq!(completed(&slot(flags), has_gap).flags, LATE);
         }
         for flags in [0, OLD] {
             assert_eq!(unjudged(&slot(flags)).flags, LATE);

@@ -49,8 +49,8 @@ impl Sample {
     /// File and offset of the function that stands for the provider's post_send.
     pub(super) fn place() -> Option<(Opened, u64)> {
         let pid = std::process::id();
-        let [place] = Process::open(pid).ok()?.places([post as *const () as u64]).ok()?;
-        let place = place?;
+        let places = Process::open(pid).ok()?.places(&[post as *const () as u64]);
+        let place = places.ok()?.pop()??;
         let file = file(pid, &place).ok()??;
         let offset = place.offset + after_landing_pad(&file.code(place.offset));
         Some((file, offset))

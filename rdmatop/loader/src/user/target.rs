@@ -1,11 +1,14 @@
 //! Finds and opens the functions that one QP's program posts with.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, btree_map},
     time::{Duration, Instant},
 };
 
-use super::hooks::{Function, GIVE};
+use super::{
+    hooks::{Function, GIVE},
+    probed::{Party, Process},
+};
 use rdmatop_sources::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
     Unanswered, WR_START, after_landing_pad, file,
@@ -20,7 +23,16 @@ pub(super) struct ProbePoint {
     /// Offset of the probe in the file.
     pub(super) offset: u64,
     /// The only process for which this place is probed, `None` for all.
-    pub(super) pid: Option<u32>,
+    pub(super) process: Option<Process>,
+}
+
+impl ProbePoint {
+    /// Whether some program hits both probes by one call.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        let place = |point: &Self| (point.function, point.file, point.offset);
+        let of_all = self.process.is_none() || other.process.is_none();
+        place(self) == place(other) && (of_all || self.process == other.process)
+    }
 }
 
 /// The functions to probe for a QP.
@@ -45,7 +57,7 @@ pub(super) enum Unfit {
 /// A QP's program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
-    pub(super) pid: u32,
+    pub(super) party: Party,
     pub(super) handle: u64,
     pub(super) qpn: u32,
 }
@@ -55,8 +67,16 @@ pub(super) struct Program {
 pub(super) struct Finder {
     helper: Option<Helper>,
     libraries: Libraries,
-    /// How long the last answer about a QP took, ns.
+    /// How long the last answer about a QP took, and what was asked of locks since, ns.
     pub(super) took_ns: u64,
+}
+
+/// A file that a process has mapped, opened.
+#[derive(Debug)]
+struct Library {
+    file: Opened,
+    reach: Reach,
+    is_provider: bool,
 }
 
 /// How long to wait for all locks together, where each one becomes free before the helper gives up.
@@ -65,55 +85,42 @@ const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
     /// Finds the functions that a QP's program posts with and, with `ends`, the one that returns its
-    /// completions.
-    pub(super) fn of(&mut self, program: Program, ends: bool) -> Result<Target, Unfit> {
+    /// completions. `is_for_all`: whether functions of a file are probed for all processes.
+    pub(super) fn of(
+        &mut self,
+        program: Program,
+        ends: bool,
+        is_for_all: impl Fn((u64, u64)) -> bool,
+    ) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
-        self.target(program.pid, &posts)
+        let process = program.party.process;
+        let open =
+            |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &is_for_all);
+        target(process, &posts, open)
     }
 
-    /// Decides which of the functions that a process names are probed.
-    fn target(&self, pid: u32, posts: &Posts) -> Result<Target, Unfit> {
-        let mut calls = Vec::with_capacity(32);
-        for (function, place) in [Function::PostSend, Function::PostRecv]
-            .into_iter()
-            .zip(posts.plain)
-        {
-            let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
-            calls.push((function, place));
-        }
-        calls.extend(posts.poll.map(|place| (Function::PollCq, place)));
-        let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).collect();
-        let extended = extended(&posts.found, &posts.extended);
-        let sends_are_seen = extended.is_some();
-        calls.extend(extended.unwrap_or_default());
-        let points = calls
-            .iter()
-            .map(|(function, place)| self.point(pid, posts, *function, place));
-        let mut points: Vec<_> = points.collect::<Result<_, _>>()?;
-        let provider = points.first().map(|(point, _)| point.file);
-        for (number, place) in &of_cqs {
-            // A word that is no function pointer may still be the address of code.
-            let of_provider = posts.file(place).map(|file| file.identity) == provider;
-            if of_provider && let Ok(found) = self.point(pid, posts, Function::PollEx(*number), place) {
-                points.push(found);
-            }
-        }
-        Ok(Target {
-            points,
-            sends_are_seen,
-        })
-    }
-
-    /// Returns the first of these processes whose memory lock is held.
-    pub(super) fn locked(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<Option<u32>, String> {
-        first_held(pids, LOCKS, |pid| {
+    /// Returns the first of these processes whose memory lock is held. `spent` gets how long each was waited
+    /// for.
+    pub(super) fn locked(
+        &mut self,
+        owners: impl IntoIterator<Item = Party>,
+        mut spent: impl FnMut(Party, u64),
+    ) -> Result<Option<u32>, String> {
+        let mut all_ns = 0;
+        let ask = |of: Party| {
             let mut helper = self.helper()?;
-            let answer = helper.lock_is_free(pid);
+            let answer = helper.lock_is_free(of.process.pid, of.user);
             if answer.is_ok() {
                 self.helper = Some(helper);
             }
             Ok(answer)
-        })
+        };
+        let held = first_held(owners, LOCKS, ask, |of, took_ns| {
+            all_ns += took_ns;
+            spent(of, took_ns);
+        });
+        self.took_ns += all_ns;
+        held
     }
 
     fn helper(&mut self) -> Result<Helper, String> {
@@ -125,8 +132,9 @@ impl Finder {
     fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
         let mut helper = self.helper().map_err(Unfit::NotYet)?;
         let asked = Instant::now();
-        let answer = helper.posts(program.pid, program.handle, program.qpn, ends);
-        self.took_ns = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let Party { user, process } = program.party;
+        let answer = helper.posts((process.pid, user), program.handle, program.qpn, ends);
+        self.took_ns = nanos(asked);
         match answer {
             Ok(said) => {
                 self.helper = Some(helper);
@@ -137,36 +145,6 @@ impl Finder {
         }
     }
 
-    fn point(
-        &self,
-        pid: u32,
-        posts: &Posts,
-        function: Function,
-        place: &Place,
-    ) -> Result<(ProbePoint, Opened), Unfit> {
-        let never = |why: &str| Unfit::Never(why.into());
-        let mapped = posts
-            .file(place)
-            .ok_or_else(|| never("its library has no file"))?;
-        let (file, reach) = self.open(pid, posts.user, mapped, place)?;
-        let code = Code::of(file.file()).filter(Code::is_provider);
-        if reach != Reach::OfItsUser && code.is_none() {
-            return Err(never("the file that it posts from is no provider of verbs"));
-        }
-        if reach != Reach::OfItsUser && !code.is_some_and(|code| code.is_entry(place.offset)) {
-            return Err(never(
-                "where it says that it posts from no function of its library begins",
-            ));
-        }
-        let point = ProbePoint {
-            function,
-            file: file.identity,
-            offset: place.offset + after_landing_pad(&file.code(place.offset)),
-            pid: (reach != Reach::System).then_some(pid),
-        };
-        Ok((point, file))
-    }
-
     /// Opens the file of a mapping.
     fn open(
         &self,
@@ -174,6 +152,7 @@ impl Finder {
         user: Option<u32>,
         mapped: &Mapped,
         place: &Place,
+        is_for_all: impl Fn((u64, u64)) -> bool,
     ) -> Result<(Opened, Reach), Unfit> {
         let of_system = self.libraries.open(&mapped.path);
         if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
@@ -189,7 +168,10 @@ impl Finder {
         if file.identity != mapped.identity {
             return Err(Unfit::NotYet("the file of its library changes".into()));
         }
-        let reach = if user == Some(file.owner) {
+        let reach = if is_for_all(file.identity) {
+            // A library of the system by another name: it is open, so no other file can be this one.
+            Reach::System
+        } else if user == Some(file.owner) {
             Reach::OfItsUser
         } else {
             Reach::Process
@@ -198,22 +180,114 @@ impl Finder {
     }
 }
 
+fn nanos(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Decides which of the functions that a process names are probed. `open` opens the file of a mapping: once
+/// for each mapping.
+fn target(
+    process: Process,
+    posts: &Posts,
+    mut open: impl FnMut(&Mapped, &Place) -> Result<(Opened, Reach), Unfit>,
+) -> Result<Target, Unfit> {
+    let mut calls = Vec::with_capacity(32);
+    for (function, place) in [Function::PostSend, Function::PostRecv]
+        .into_iter()
+        .zip(posts.plain)
+    {
+        let place = place.ok_or_else(|| Unfit::Never("its functions are not in a file".into()))?;
+        calls.push((function, place));
+    }
+    calls.extend(posts.poll.map(|place| (Function::PollCq, place)));
+    let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).collect();
+    let extended = extended(&posts.found, &posts.extended);
+    let sends_are_seen = extended.is_some();
+    calls.extend(extended.unwrap_or_default());
+    let mut libraries = BTreeMap::new();
+    let mut point = |function, place: &Place| {
+        let library = match libraries.entry(place.range) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(free) => {
+                let never = || Unfit::Never("its library has no file".into());
+                let (file, reach) = open(posts.file(place).ok_or_else(never)?, place)?;
+                let is_provider = Code::of(file.file()).is_some_and(|code| code.is_provider());
+                free.insert(Library {
+                    file,
+                    reach,
+                    is_provider,
+                })
+            }
+        };
+        library.point(process, function, place)
+    };
+    let mut points = Vec::with_capacity(calls.len());
+    for (function, place) in &calls {
+        points.push(point(*function, place)?);
+    }
+    let provider = points.first().map(|(point, _)| point.file);
+    for (number, place) in &of_cqs {
+        // A word that is no function pointer may still be the address of code.
+        let of_provider = posts.file(place).map(|file| file.identity) == provider;
+        if of_provider && let Ok(found) = point(Function::PollEx(*number), place) {
+            points.push(found);
+        }
+    }
+    Ok(Target {
+        points,
+        sends_are_seen,
+    })
+}
+
+impl Library {
+    fn point(
+        &self,
+        process: Process,
+        function: Function,
+        place: &Place,
+    ) -> Result<(ProbePoint, Opened), Unfit> {
+        let never = |why: &str| Unfit::Never(why.into());
+        let (file, reach) = (&self.file, self.reach);
+        if reach != Reach::OfItsUser && !self.is_provider {
+            return Err(never("the file that it posts from is no provider of verbs"));
+        }
+        let is_entry = || Code::of(file.file()).is_some_and(|code| code.is_entry(place.offset));
+        if reach != Reach::OfItsUser && !is_entry() {
+            return Err(never(
+                "where it says that it posts from no function of its library begins",
+            ));
+        }
+        let point = ProbePoint {
+            function,
+            file: file.identity,
+            offset: place.offset + after_landing_pad(&file.code(place.offset)),
+            process: (reach != Reach::System).then_some(process),
+        };
+        let failed = |error| Unfit::NotYet(format!("cannot keep the file of its library open: {error}"));
+        Ok((point, file.again().map_err(failed)?))
+    }
+}
+
 /// Returns the first of these processes whose lock is held, or why that is not known: their locks took longer
-/// than `most` together.
+/// than `most` together. `spent` gets how long each lock was waited for.
 fn first_held(
-    pids: impl IntoIterator<Item = u32>,
+    owners: impl IntoIterator<Item = Party>,
     most: Duration,
-    mut ask: impl FnMut(u32) -> Result<Result<(), Unanswered>, String>,
+    mut ask: impl FnMut(Party) -> Result<Result<(), Unanswered>, String>,
+    mut spent: impl FnMut(Party, u64),
 ) -> Result<Option<u32>, String> {
     let begun = Instant::now();
-    for pid in pids {
+    for of in owners {
         // None so far holds its lock any more, but to ask all that are left may take many times as long.
         if begun.elapsed() > most {
             return Err("the locks of processes' memory take too long to become free".into());
         }
-        match ask(pid)? {
+        let asked = Instant::now();
+        let answer = ask(of);
+        spent(of, nanos(asked));
+        match answer? {
             Ok(()) => {}
-            Err(Unanswered::Late) => return Ok(Some(pid)),
+            Err(Unanswered::Late) => return Ok(Some(of.process.pid)),
             Err(Unanswered::Lost) => return Err(LOST.into()),
         }
     }
@@ -282,7 +356,7 @@ fn extended<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{cell::Cell, fs, os::unix::fs::MetadataExt as _, path::Path};
 
     use super::{super::hooks::Data, *};
 
@@ -308,6 +382,11 @@ mod tests {
             extended,
         };
         (found, places)
+    }
+
+    fn party(pid: u32) -> Party {
+        let process = Process { pid, start_ns: 7 };
+        Party { user: None, process }
     }
 
     fn names(calls: Option<Vec<(Function, Place)>>) -> Option<Vec<Function>> {
@@ -338,10 +417,18 @@ mod tests {
     #[test]
     fn what_a_process_says_is_probed_where_its_file_confirms_it() {
         let finder = Finder::default();
-        let own = std::process::id();
+        let pid = std::process::id();
+        let own = Process { pid, start_ns: 7 };
+        let (opens, for_all) = (Cell::new(0), Cell::new(None));
         let reach = |posts: &Posts| {
-            let target = finder.target(own, posts).map(|target| target.points);
-            target.map(|points| points.iter().map(|(point, _)| point.pid).collect::<Vec<_>>())
+            opens.set(0);
+            let open = |mapped: &Mapped, place: &Place| {
+                opens.set(opens.get() + 1);
+                let is_for_all = |file| for_all.get() == Some(file);
+                finder.open(pid, posts.user, mapped, place, is_for_all)
+            };
+            let points = target(own, posts, open).map(|target| target.points);
+            points.map(|points| points.iter().map(|(point, _)| point.process).collect::<Vec<_>>())
         };
         let refused = |posts: &Posts, why: &str| match reach(posts) {
             Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),
@@ -362,6 +449,7 @@ mod tests {
         }
         let at = mapped(provider);
         assert_eq!(reach(&says(at)), Ok(vec![None, None]), "one of the system's");
+        assert_eq!(opens.get(), 1, "both functions are in one mapping");
         refused(&says(at + 1), "no function of its library begins");
         // The same library elsewhere: in a container, for one.
         let elsewhere = tempfile::tempdir().unwrap();
@@ -370,6 +458,12 @@ mod tests {
         let at = mapped(&copy);
         let (mut begins, mut inside) = (says(at), says(at + 1));
         assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
+        // One of the system's, by another name than the one by which it is probed for all.
+        let file = fs::metadata(&copy).unwrap();
+        for_all.set(Some((file.dev(), file.ino())));
+        assert_eq!(reach(&begins), Ok(vec![None; 2]));
+        refused(&inside, "no function of its library begins");
+        for_all.set(None);
         (begins.user, inside.user) = (None, None);
         assert_eq!(reach(&begins), Ok(vec![Some(own); 2]));
         refused(&inside, "no function of its library begins");
@@ -379,17 +473,18 @@ mod tests {
     fn only_who_does_not_answer_holds_its_lock_and_slow_ones_have_a_limit() {
         let of = |most, slow: bool, held| {
             let mut asked = 0;
-            let found = first_held(1..100, most, |pid| {
+            let ask = |of: Party| {
                 asked += 1;
                 if slow {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Ok(if pid == held {
+                Ok(if of.process.pid == held {
                     Err(Unanswered::Late)
                 } else {
                     Ok(())
                 })
-            });
+            };
+            let found = first_held((1..100).map(party), most, ask, |_, _| ());
             (found, asked)
         };
         let long = Duration::from_secs(1000);
@@ -400,8 +495,26 @@ mod tests {
             (1..4).contains(&asked) && found.unwrap_err().contains("too long"),
             "{asked}"
         );
-        let lost = first_held([1], long, |_| Ok(Err(Unanswered::Lost)));
+        let lost = first_held([party(1)], long, |_| Ok(Err(Unanswered::Lost)), |_, _| ());
         assert_eq!(lost, Err(LOST.to_owned()));
+    }
+
+    #[test]
+    fn the_wait_for_a_lock_is_that_of_the_process_whose_lock_it_is() {
+        const SLOW: Duration = Duration::from_millis(30);
+        let mut waited = BTreeMap::new();
+        let ask = |of: Party| {
+            if of.process.pid == 2 {
+                std::thread::sleep(SLOW);
+            }
+            Ok(Ok(()))
+        };
+        let spent = |of: Party, took_ns| {
+            waited.insert(of.process.pid, Duration::from_nanos(took_ns) >= SLOW);
+        };
+        let long = Duration::from_secs(1000);
+        assert_eq!(first_held((1..4).map(party), long, ask, spent), Ok(None));
+        assert_eq!(waited, BTreeMap::from([(1, false), (2, true), (3, false)]));
     }
 
     #[test]

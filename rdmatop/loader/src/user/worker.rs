@@ -23,8 +23,10 @@ use super::{
     guard::Guard,
     hooks::Function,
     locked, off,
+    owners::Owners,
     price::Sample,
-    probed::{Full, Party, Probed},
+    probed::{Full, Gone, Party, Probed, Process},
+    silent::{Silent, rest_ns},
     target::{Finder, ProbePoint, Program, Target, Unfit},
     turns::{ROUND_NS, Turns},
 };
@@ -40,16 +42,21 @@ use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 use rdmatop_sources::{
     clock, limits,
     privileges::Raised,
-    uprobes::{Opened, user},
+    uprobes::{Opened, keeps_a_reader, user},
 };
 
-/// How often to try a QP that cannot be probed yet before giving up.
+/// What is done about a program that could not be read.
+const AGAIN: &str = "it is asked again, after a longer time each time";
+
+/// How often to try a QP that cannot be probed yet, one look after another, before it is tried at a lower
+/// rate.
 const TRIES: u32 = 10;
 /// The most functions to probe at a time: each takes three or five open files.
 const MOST_FUNCTIONS: usize = 128;
 /// How often to look for probes that no program can hit any more, ns.
 const TIDY_NS: u64 = 1_000_000_000;
-/// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds.
+/// How long not to ask again whether a process's memory lock is free, ns: the question takes seconds. As long
+/// waits what finds no room.
 const HELD_NS: u64 = 10_000_000_000;
 
 /// Loaded programs by name.
@@ -100,8 +107,8 @@ impl Worker {
             failures: Failures::default(),
             finder: Finder::default(),
             turns: Turns::default(),
-            silent: BTreeSet::new(),
-            users: BTreeSet::new(),
+            silent: Silent::default(),
+            owners: Owners::default(),
             held: None,
         };
         let run = move || {
@@ -139,8 +146,8 @@ impl Probes {
 enum Verdict {
     /// Not so far, after this many tries: see [`TRIES`].
     Tried(u32),
-    /// Not before [`HELD_NS`] after this time, because of [`Work::held`], or because there is no room for
-    /// more probes.
+    /// Not before this time, ns: because of [`Work::held`], because there is no room for more probes,
+    /// because former ones are still being removed, or because its program could not be read.
     Waits(u64),
     Ready,
     Unfit,
@@ -149,21 +156,29 @@ enum Verdict {
 /// What the thread knows about a QP.
 struct Judged {
     verdict: Verdict,
+    /// How often in a row it was put off, after [`TRIES`], because its program could not be read.
+    unread: u32,
+    /// Some of its posts are in no count, because its probes were replaced.
+    has_gap: bool,
     /// Sends and receives that the provider has rejected so far.
     rejected: (u64, u64),
     /// How often its calls have hit a probe so far.
     hits: u64,
-    /// The probed functions that it uses, until it is destroyed.
+    /// The probed functions that it uses, until it is destroyed, and for whom.
     uses: Vec<ProbePoint>,
+    of: Party,
 }
 
 impl Default for Judged {
     fn default() -> Self {
         Self {
             verdict: Verdict::Tried(0),
+            unread: 0,
+            has_gap: false,
             rejected: (0, 0),
             hits: 0,
             uses: Vec::new(),
+            of: Party::default(),
         }
     }
 }
@@ -180,7 +195,7 @@ struct Work {
     pmu: Option<UprobePmu>,
     probed: Probed<Probes>,
     /// Leads to the thread that detaches probes, for each of which the kernel takes up to seconds.
-    remover: Option<mpsc::Sender<Vec<Probes>>>,
+    remover: Option<mpsc::Sender<Vec<Gone<Probes>>>>,
     /// When [`Work::tidy`] last looked, ns.
     tidied_ns: u64,
     /// What is known of each QP, by number and birth.
@@ -194,11 +209,19 @@ struct Work {
     /// Whose QPs are looked at next.
     turns: Turns,
     /// Processes whose memory did not answer in time.
-    silent: BTreeSet<u32>,
+    silent: Silent,
     /// Processes with living QPs, including those that are not to be probed.
-    users: BTreeSet<u32>,
+    owners: Owners,
     /// Why nothing can be probed at present, and when that was found, ns.
-    held: Option<(u64, Cause)>,
+    held: Option<Held>,
+}
+
+/// The lock of a process's memory is held, or it is not known whether.
+struct Held {
+    since_ns: u64,
+    /// Whose lock, if that is known.
+    pid: Option<u32>,
+    cause: Cause,
 }
 
 /// A QP in a slot.
@@ -207,8 +230,15 @@ struct SlotQp {
     number: u32,
     born_ns: u64,
     pid: u32,
+    owner: Process,
     qpn: u32,
     lives: bool,
+}
+
+impl SlotQp {
+    fn key(&self) -> (u32, u64) {
+        (self.number, self.born_ns)
+    }
 }
 
 fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
@@ -234,57 +264,45 @@ impl Work {
     /// Looks at all QPs once. Returns false when the thread has to end.
     fn round(&mut self) -> bool {
         let qps = self.qps_with_slots();
-        let there: BTreeSet<(u32, u64)> = qps.iter().map(|qp| (qp.number, qp.born_ns)).collect();
+        let there: BTreeSet<(u32, u64)> = qps.iter().map(SlotQp::key).collect();
         let now_ns = monotonic();
         self.judged.retain(|key, qp| {
             let stays = there.contains(key);
             if !stays {
                 self.rejected = add(self.rejected, qp.rejected);
-                self.probed.release(&qp.uses, now_ns);
+                self.probed.release(&qp.uses, qp.of, now_ns);
             }
             stays
         });
         for qp in qps.iter().filter(|qp| !qp.lives) {
-            if let Some(known) = self.judged.get_mut(&(qp.number, qp.born_ns)) {
-                self.probed.release(&std::mem::take(&mut known.uses), now_ns);
+            if let Some(known) = self.judged.get_mut(&qp.key()) {
+                self.probed
+                    .release(&std::mem::take(&mut known.uses), known.of, now_ns);
             }
         }
-        let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
-        let undecided = |qp: &&SlotQp| {
-            let known = self.judged.get(&(qp.number, qp.born_ns));
-            qp.lives && known.is_none_or(|known| !matches!(known.verdict, Verdict::Ready | Verdict::Unfit))
-        };
-        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).collect();
-        self.failures
-            .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
-        self.silent.retain(|pid| alive.contains(pid));
-        // No QP has asked again, so those that waited are gone.
-        self.held
-            .take_if(|(since_ns, _)| now_ns.saturating_sub(*since_ns) > 2 * HELD_NS);
+        self.forget(&qps, now_ns);
         locked(&self.shared)
             .ready
             .retain(|number, ready| there.contains(&(*number, ready.born_ns)));
         let mut waiting = Vec::new();
-        let mut users = BTreeMap::new();
         for qp in qps {
-            let key = (qp.number, qp.born_ns);
             let now = self.qps.read(qp.number);
-            let known = self.judged.entry(key).or_default();
+            let known = self.judged.entry(qp.key()).or_default();
             known.rejected = (now.tx_rejected, now.rx_rejected);
             self.guard.called(qp.pid, now.hits.saturating_sub(known.hits));
             known.hits = now.hits;
             let tried = match known.verdict {
                 Verdict::Tried(tried) => Some(tried),
-                Verdict::Waits(since_ns) if now_ns.saturating_sub(since_ns) > HELD_NS => Some(0),
+                Verdict::Waits(until_ns) if until_ns <= now_ns && known.unread > 0 => Some(TRIES),
+                Verdict::Waits(until_ns) if until_ns <= now_ns => Some(0),
                 _ => None,
             };
             // Skip a destroyed QP: the memory of its program no longer describes it.
             if let Some(tried) = tried.filter(|_| qp.lives) {
-                let user = *users.entry(qp.pid).or_insert_with(|| user(qp.pid));
-                waiting.push((qp, now.handle, tried, Party { user, pid: qp.pid }));
+                waiting.push((qp, now.handle, tried, self.owners.party(qp.pid, user)));
             }
         }
-        self.turns.order(&mut waiting, |(.., party)| *party);
+        self.turns.order(&mut waiting, now_ns, |(.., party)| *party);
         let begun_ns = monotonic();
         for (qp, handle, tried, party) in waiting {
             let since_ns = monotonic();
@@ -299,14 +317,36 @@ impl Work {
             let mut uses = Vec::new();
             let verdict = self.judge(qp, handle, tried, party, &mut uses);
             drop(rights);
+            // The time of questions is charged already, that for a lock to whose lock it is.
             let else_ns = monotonic().saturating_sub(since_ns);
             let else_ns = else_ns.saturating_sub(std::mem::take(&mut self.finder.took_ns));
             self.turns.spent(party, else_ns);
-            let known = self.judged.entry((qp.number, qp.born_ns)).or_default();
-            (known.verdict, known.uses) = (verdict, uses);
+            let known = self.judged.entry(qp.key()).or_default();
+            (known.verdict, known.uses, known.of) = (verdict, uses, party);
         }
         self.tidy(now_ns);
         self.account()
+    }
+
+    /// Forgets what is said of processes that have ended, and of QPs that wait no more.
+    fn forget(&mut self, qps: &[SlotQp], now_ns: u64) {
+        let undecided = |qp: &&SlotQp| {
+            let known = self.judged.get(&qp.key());
+            qp.lives && known.is_none_or(|known| !matches!(known.verdict, Verdict::Ready | Verdict::Unfit))
+        };
+        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).collect();
+        let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
+        self.failures
+            .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
+        let owners = &self.owners;
+        self.silent.retain(|process| owners.lives(process));
+        self.held.take_if(|held| {
+            let is_gone = held.pid.is_some_and(|pid| !owners.has(pid));
+            // No QP has asked again, so those that waited are gone.
+            let is_old = now_ns.saturating_sub(held.since_ns) > 2 * HELD_NS;
+            is_gone || is_old || waits.is_empty()
+        });
+        self.turns.retain(&owners.known(), now_ns);
     }
 
     /// Removes the probes that no program can hit any more.
@@ -320,12 +360,12 @@ impl Work {
     }
 
     /// Detaches probes on a thread of its own.
-    fn unprobe(&mut self, gone: Vec<Probes>) {
+    fn unprobe(&mut self, gone: Vec<Gone<Probes>>) {
         if gone.is_empty() {
             return;
         }
         let remover = self.remover.get_or_insert_with(|| {
-            let (to, gone) = mpsc::channel::<Vec<Probes>>();
+            let (to, gone) = mpsc::channel::<Vec<Gone<Probes>>>();
             // Without a thread the receiver is dropped here; `send` then fails, and the probes are detached.
             let _ = thread::Builder::new()
                 .name("unprobe".to_owned())
@@ -343,27 +383,34 @@ impl Work {
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         let wanted = self.options.pid;
-        let users = &mut self.users;
-        users.clear();
+        let owners = &mut self.owners;
+        owners.look();
         let read = |number| {
             let place = slots.at(number);
             // SAFETY: as above.
             let (qp, slot_qp) = unsafe {
+                let owner = Process {
+                    pid: read_volatile(&raw const (*place).owner_pid),
+                    start_ns: read_volatile(&raw const (*place).owner_start_ns),
+                };
                 let slot_qp = SlotQp {
                     number,
                     born_ns: read_volatile(&raw const (*place).born_ns),
-                    pid: read_volatile(&raw const (*place).owner_pid),
+                    pid: owner.pid,
+                    owner,
                     qpn: read_volatile(&raw const (*place).qpn),
                     lives: read_volatile(&raw const (*place).flags) & slot_flag::DESTROYED == 0,
                 };
                 (read_volatile(&raw const (*place).qp), slot_qp)
             };
             if qp != 0 && slot_qp.lives {
-                users.insert(slot_qp.pid);
+                owners.sees(slot_qp.owner);
             }
             (qp != 0 && wanted.is_none_or(|pid| pid == slot_qp.pid)).then_some(slot_qp)
         };
-        self.used_ranges.numbers(in_use).filter_map(read).collect()
+        let qps: Vec<SlotQp> = self.used_ranges.numbers(in_use).filter_map(read).collect();
+        self.owners.seen();
+        qps
     }
 
     /// Finds and probes the functions that a QP's program posts with.
@@ -375,45 +422,66 @@ impl Work {
         party: Party,
         uses: &mut Vec<ProbePoint>,
     ) -> Verdict {
+        let now_ns = monotonic();
         // Each question to such a process would take the whole time limit.
-        if self.silent.contains(&qp.pid) {
-            return Verdict::Unfit;
+        if let Some(until_ns) = self.silent.rests(party.process, now_ns, keeps_a_reader) {
+            return Verdict::Waits(until_ns);
         }
         let program = Program {
-            pid: qp.pid,
+            party,
             handle,
             qpn: qp.qpn,
         };
-        let found = self.finder.of(program, self.options.ends);
+        let probed = &self.probed;
+        let is_for_all = |file| probed.has_for_all(file);
+        let found = self.finder.of(program, self.options.ends, is_for_all);
         let took_ns = self.finder.took_ns;
         if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
             let why = "its memory takes more than a second to answer, so others come first";
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), true);
+            self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, ""), true);
+        }
+        if !matches!(found, Err(Unfit::Silent)) {
+            self.silent.answered(party.process);
         }
         let target = match found {
-            Ok(target) => target,
+            Ok(target) => {
+                self.judged.entry(qp.key()).or_default().unread = 0;
+                target
+            }
             Err(Unfit::NotYet(_)) if tried < TRIES => return Verdict::Tried(tried + 1),
             Err(Unfit::Silent) => {
-                self.silent.insert(qp.pid);
-                let why = "its memory does not answer: a page of it keeps who reads it waiting";
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
-                return Verdict::Unfit;
+                let why = "its memory does not answer: a page or the lock of it keeps who reads it waiting";
+                self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, AGAIN), true);
+                return Verdict::Waits(self.silent.was_late(party.process, monotonic()));
             }
-            Err(Unfit::NotYet(why) | Unfit::Never(why)) => {
-                self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
+            Err(Unfit::NotYet(why)) => {
+                self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, AGAIN), true);
+                let known = self.judged.entry(qp.key()).or_default();
+                let until_ns = monotonic() + rest_ns(known.unread);
+                known.unread += 1;
+                return Verdict::Waits(until_ns);
+            }
+            Err(Unfit::Never(why)) => {
+                self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, ""), false);
                 return Verdict::Unfit;
             }
         };
         let Target {
-            points,
+            mut points,
             sends_are_seen,
         } = target;
+        // What is probed is taken first, so that it does not make room for the others.
+        points.sort_by_key(|(point, _)| !self.probed.has(point));
         if let Err(full) = self.probed.has_room(party, points.iter().map(|(point, _)| point)) {
-            self.fails(qp, no_room(full), true);
-            return Verdict::Waits(monotonic());
+            self.fails(qp, party, no_room(full), true);
+            return Verdict::Waits(monotonic() + HELD_NS);
         }
-        if points.iter().any(|(point, _)| !self.probed.has(point)) && self.must_wait() {
-            return Verdict::Waits(monotonic());
+        let is_new = points.iter().any(|(point, _)| !self.probed.has(point));
+        if is_new && self.must_wait() {
+            return Verdict::Waits(monotonic() + HELD_NS);
+        }
+        if points.iter().any(|(point, _)| self.probed.is_leaving(point)) {
+            return Verdict::Waits(monotonic() + ROUND_NS);
         }
         let mut since_ns = 0;
         for (point, file) in points {
@@ -423,22 +491,23 @@ impl Work {
                     uses.push(point);
                 }
                 Err((verdict, obstacle)) => {
-                    self.probed.release(&std::mem::take(uses), monotonic());
-                    self.fails(qp, obstacle, matches!(verdict, Verdict::Waits(_)));
+                    self.probed.release(&std::mem::take(uses), party, monotonic());
+                    self.fails(qp, party, obstacle, matches!(verdict, Verdict::Waits(_)));
                     return verdict;
                 }
             }
         }
         if sends_are_seen {
-            self.publish(qp, since_ns);
+            self.publish(qp.number, qp.born_ns, since_ns);
         } else {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
-            self.fails(qp, Obstacle::new(CauseId::NotProbed, why, ""), false);
+            self.fails(qp, party, Obstacle::new(CauseId::NotProbed, why, ""), false);
         }
         let ready = Ready {
             born_ns: qp.born_ns,
             since_ns,
             sends_are_seen,
+            has_gap: self.judged.get(&qp.key()).is_some_and(|known| known.has_gap),
         };
         locked(&self.shared).ready.insert(qp.number, ready);
         Verdict::Ready
@@ -450,59 +519,70 @@ impl Work {
     /// not noticed.
     fn must_wait(&mut self) -> bool {
         let now_ns = monotonic();
-        if let Some((since_ns, _)) = &self.held
-            && now_ns.saturating_sub(*since_ns) < HELD_NS
-        {
+        let held = self.held.as_ref();
+        if held.is_some_and(|held| now_ns.saturating_sub(held.since_ns) < HELD_NS) {
             return true;
         }
-        let found = self.finder.locked(self.users.iter().copied());
-        let why = match found {
+        let owners = self.owners.parties(user);
+        let turns = &mut self.turns;
+        let found = self.finder.locked(owners, |of, took_ns| turns.spent(of, took_ns));
+        let (pid, why) = match found {
             Ok(None) => {
                 self.held = None;
                 return false;
             }
-            Ok(Some(pid)) => format!("a call of process {pid} holds the lock of its memory"),
-            Err(why) => why,
+            Ok(Some(pid)) => {
+                let why = format!("a call of process {pid} holds the lock of its memory");
+                (Some(pid), why)
+            }
+            Err(why) => (None, why),
         };
         let remedy = "the locks are asked for again after ten seconds";
-        self.held = Some((now_ns, off(Obstacle::new(CauseId::NotProbed, why, remedy))));
+        self.held = Some(Held {
+            since_ns: now_ns,
+            pid,
+            cause: off(Obstacle::new(CauseId::NotProbed, why, remedy)),
+        });
         true
     }
 
     /// Tells the kernel side the time since when all functions of a QP have been probed.
-    fn publish(&self, qp: SlotQp, since_ns: u64) {
-        let place = self.qps.at(qp.number);
+    fn publish(&self, number: u32, born_ns: u64, since_ns: u64) {
+        let place = self.qps.at(number);
         // SAFETY: the number is inside the mapping; the kernel side reads `probed_ns` only after it has found
         // this birth.
         unsafe {
             write_volatile(&raw mut (*place).probed_ns, since_ns);
             fence(Ordering::Release);
-            write_volatile(&raw mut (*place).probed_birth_ns, qp.born_ns);
+            write_volatile(&raw mut (*place).probed_birth_ns, born_ns);
         }
     }
 
     /// `passes`: a later try may succeed.
-    fn fails(&mut self, qp: SlotQp, obstacle: Obstacle, passes: bool) {
+    fn fails(&mut self, qp: SlotQp, of: Party, obstacle: Obstacle, passes: bool) {
         // All QPs of a process fail for the same reason, so one line reports them.
         let what = format!("Not counted: work requests of process {}", qp.pid);
         let cause = obstacle.takes(what, Concerns::Host);
-        if self.failures.add(qp.pid, user(qp.pid), cause.clone(), passes) {
+        if self.failures.add(qp.pid, of.user, cause.clone(), passes) {
             log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
         }
     }
 
     /// Probes a function for one more QP, if it is not probed yet. Returns since when it has been probed.
     fn probe(&mut self, point: ProbePoint, file: Opened, of: Party) -> Result<u64, (Verdict, Obstacle)> {
-        if let Some(probes) = self.probed.take(&point) {
+        if let Some(probes) = self.probed.take(&point, of) {
             return Ok(probes.since_ns);
         }
-        let waits = |full| (Verdict::Waits(monotonic()), no_room(full));
+        if point.process.is_none() {
+            self.replace_singles(&point);
+        }
+        let waits = |full| (Verdict::Waits(monotonic() + HELD_NS), no_room(full));
         let gone = self.probed.make_room(of).map_err(waits)?;
         self.unprobe(gone);
         if self.guard.hit_ns.is_none() {
             self.guard.hit_ns = self.measure();
         }
-        let pid = point.pid.or(self.options.pid);
+        let pid = point.process.map(|process| process.pid).or(self.options.pid);
         let events = self.attach(point.function, &file.path(), point.offset, pid);
         let events = events.map_err(|obstacle| (Verdict::Unfit, obstacle))?;
         log::info!(point:? = point; "attached");
@@ -514,6 +594,32 @@ impl Work {
         };
         self.probed.add(point, probes, of);
         Ok(since_ns)
+    }
+
+    /// Removes the probes at a place for single processes, before it is probed for all. It waits for that: a
+    /// program that hit both would count twice. What their QPs post meanwhile is in no count, and they are
+    /// looked at anew.
+    fn replace_singles(&mut self, place: &ProbePoint) {
+        let gone = self.probed.singles(place);
+        if gone.is_empty() {
+            return;
+        }
+        let now_ns = monotonic();
+        let mut late = Vec::new();
+        for ((number, born_ns), known) in &mut self.judged {
+            if known.uses.iter().any(|point| point.meets(place)) {
+                let uses = std::mem::take(&mut known.uses);
+                self.probed.release(&uses, known.of, now_ns);
+                (known.verdict, known.has_gap) = (Verdict::Tried(0), true);
+                locked(&self.shared).ready.remove(number);
+                late.push((*number, *born_ns));
+            }
+        }
+        for (number, born_ns) in late {
+            self.publish(number, born_ns, now_ns);
+        }
+        log::info!(point:? = place; "replaced");
+        drop(gone);
     }
 
     /// Attaches to the return first: an entry that is remembered would be a loss if no program sees its
@@ -587,7 +693,7 @@ impl Work {
         report.failures = self.failures.causes();
         report
             .failures
-            .extend(self.held.iter().map(|(_, cause)| cause.clone()));
+            .extend(self.held.iter().map(|held| held.cause.clone()));
         if too_costly {
             let why = format!(
                 "the probes took {:.0}% of a core from the programs, and may take {:.0}%{}",

@@ -99,7 +99,7 @@ fn what_is_no_file_is_not_opened() {
     let path = fake.root().proc(format!("7/root/{CONF}"));
     fifo(&path);
     assert_eq!(read(&fake), "it is a FIFO, no file");
-    assert!(matches!(mapped(&path, |_| true), Err(Refusal::Kind(_))));
+    assert!(matches!(mapped(&path, |_| Ok(true)), Err(Refusal::Kind(_))));
     // A log may be a pipe that is being written: opening it does not wait for a writer.
     let pipe = log(&path).unwrap();
     assert!(!pipe.metadata().unwrap().is_file());
@@ -113,7 +113,7 @@ fn what_is_no_file_is_not_opened() {
         "it is a directory, no file"
     );
     // Devices: as a log, behind a mapping, in a root directory of their own.
-    for open in [log, |path: &Path| mapped(path, |_| true)] {
+    for open in [log, |path: &Path| mapped(path, |_| Ok(true))] {
         let refusal = open(Path::new("/dev/null")).unwrap_err();
         assert_eq!(refusal.to_string(), "it is a device, no file");
     }
@@ -130,11 +130,11 @@ fn a_mapped_file_is_opened_only_where_the_mount_that_it_is_on_answers() {
     let mut asked = None;
     let refusal = mapped(Path::new("/proc/self/status"), |mount| {
         asked = Some(mount);
-        false
+        Ok(false)
     });
     assert!(matches!(refusal, Err(Refusal::Waits)));
     assert_eq!(kind_of_mount(&own, asked.unwrap()), Some(&b"proc"[..]));
-    assert!(mapped(Path::new("/proc/self/status"), |_| true).is_ok());
+    assert!(mapped(Path::new("/proc/self/status"), |_| Ok(true)).is_ok());
 }
 
 #[test]

@@ -372,7 +372,9 @@ impl Details {
             user.reading = user.reading.saturating_sub(1);
         }
         let is_late = reading.miss.as_ref().is_some_and(|miss| miss.why != Why::TooLong);
-        if let Some(user) = self.users.get_mut(&user).filter(|_| !is_late) {
+        // The first readings of many new processes leave the credit for reading them again.
+        let again = self.tasks.get(&key).is_some_and(|task| task.again);
+        if let Some(user) = self.users.get_mut(&user).filter(|_| again && !is_late) {
             user.credit_ns = user.credit_ns.saturating_sub_unsigned(took_ns);
         }
         let Some(task) = self.tasks.get_mut(&key) else {

@@ -13,7 +13,10 @@ use std::{
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, statat};
 
-use crate::foreign::{self, Refusal, mounts};
+use crate::{
+    foreign::{self, Refusal, mounts},
+    root,
+};
 
 /// How much of a function is looked at.
 const HEAD: usize = 8;
@@ -52,7 +55,10 @@ impl Opened {
 
     /// Opens the regular file behind a mapping (`/proc/PID/map_files`); `None` if its mount does not answer
     /// by itself.
-    pub(super) fn behind(mapping: &Path, answers: impl FnOnce(u64) -> bool) -> io::Result<Option<Self>> {
+    pub(super) fn behind(
+        mapping: &Path,
+        answers: impl FnOnce(u64) -> io::Result<bool>,
+    ) -> io::Result<Option<Self>> {
         match foreign::mapped(mapping, answers) {
             Ok(file) => Self::of(file).map(Some),
             Err(Refusal::Waits) => Ok(None),
@@ -76,6 +82,14 @@ impl Opened {
     /// A path that leads to it and to no other file, as long as it is open.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// The same open file once more.
+    pub fn again(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            ..*self
+        })
     }
 
     /// Keeps it open.
@@ -137,24 +151,58 @@ fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
 }
 
+/// A list of mounts, as far as it was read.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    pub(super) text: Vec<u8>,
+    /// It was read to its end.
+    pub(super) is_whole: bool,
+}
+
+impl Mounts {
+    /// Reads the first bytes of a list. A last line of which a part is missing is left out.
+    pub(super) fn read(path: &Path, most: usize) -> io::Result<Self> {
+        let mut text = root::read(path, most + 1)?;
+        let is_whole = text.len() <= most;
+        if !is_whole {
+            let end = text.iter().rposition(|byte| *byte == b'\n');
+            text.truncate(end.map_or(0, |end| end + 1));
+        }
+        Ok(Self { text, is_whole })
+    }
+}
+
 /// Whether a file answers by itself: the file system of its mount is mounted here, where only an
 /// administrator mounts, and is of a kind that asks nobody else for a page. So is `device`, on which it is by
 /// the list of mappings: of a file in an overlay some kernels say there where its pages are. `here` is
 /// /proc/self/mountinfo, `there` reads that of the process that has mapped the file. Its user decides how
-/// long that one is, so it is read only where nothing else gives the answer.
-pub(super) fn answers(mount: u64, device: (u32, u32), here: &[u8], there: impl FnOnce() -> Vec<u8>) -> bool {
+/// long that one is, so it is read only where nothing else gives the answer, and only up to a bound: then the
+/// answer may be unknown.
+pub(super) fn answers(
+    mount: u64,
+    device: (u32, u32),
+    here: &[u8],
+    there: impl FnOnce() -> io::Result<Mounts>,
+) -> io::Result<bool> {
     let answers = |device: &[u8]| {
         mounts(here)
             .any(|known| known.device == device && LOCAL.iter().any(|kind| kind.as_bytes() == known.kind))
     };
     if !answers(format!("{}:{}", device.0, device.1).as_bytes()) {
-        return false;
+        return Ok(false);
     }
     let by_table = |table: &[u8]| {
         let its = mounts(table).find(|known| known.id == mount);
         its.map(|its| answers(its.device))
     };
-    by_table(here).or_else(|| by_table(&there())).unwrap_or(false)
+    if let Some(known) = by_table(here) {
+        return Ok(known);
+    }
+    let there = there()?;
+    match by_table(&there.text) {
+        None if !there.is_whole => Err(io::Error::other("the list of its mounts is too long")),
+        known => Ok(known.unwrap_or(false)),
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +304,11 @@ mod tests {
             33 22 0:47 / /mnt/ext4 rw -\n";
         const THEIRS: &[u8] = b"70 1 254:1 /lib /lib rw - ext4 /dev/vda1 rw\n\
             71 70 0:44 / /mnt rw - ext4 x rw\n72 70 0:99 / /x rw - tmpfs x rw\n\xff 1\n";
-        let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), Vec::new);
+        let table = |text: &[u8], is_whole| {
+            let text = text.to_vec();
+            move || Ok(Mounts { text, is_whole })
+        };
+        let own = |mount, device| answers(mount, device, MOUNTS.as_bytes(), table(b"", true)).unwrap();
         assert!(own(22, (254, 1)) && own(32, (0, 46)) && own(32, (254, 1)));
         for mount in [30, 31, 33, 254, 1] {
             assert!(!own(mount, (254, 1)), "{mount}");
@@ -265,12 +317,38 @@ mod tests {
             assert!(!own(22, device), "{device:?}");
         }
         // Of another mount namespace only the device counts: its user may mount there himself.
-        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), || THEIRS.to_vec());
+        let theirs = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), table(THEIRS, true)).unwrap();
         assert!(theirs(70));
         assert!(!theirs(71) && !theirs(72) && !theirs(73));
         // Their table, of whatever length, is not read for a mount of this one, nor for a device of none.
         let unread = || unreachable!("their table is read");
-        assert!(answers(22, (254, 1), MOUNTS.as_bytes(), unread));
-        assert!(!answers(70, (0, 44), MOUNTS.as_bytes(), unread));
+        assert!(answers(22, (254, 1), MOUNTS.as_bytes(), unread).unwrap());
+        assert!(!answers(70, (0, 44), MOUNTS.as_bytes(), unread).unwrap());
+        // Of one that is longer than what is read it is not known what it lacks.
+        let long = |mount| answers(mount, (254, 1), MOUNTS.as_bytes(), table(THEIRS, false));
+        assert!(long(70).unwrap() && !long(71).unwrap());
+        assert!(long(74).unwrap_err().to_string().contains("too long"));
+        assert!(!theirs(74));
+    }
+
+    #[test]
+    fn of_a_long_list_of_mounts_only_whole_lines_are_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "70 1 a\n71 70 b\n").unwrap();
+        for (most, text, is_whole) in [
+            (15, "70 1 a\n71 70 b\n", true),
+            (14, "70 1 a\n71 70 b\n", false),
+            (13, "70 1 a\n", false),
+            (6, "70 1 a\n", false),
+            (5, "", false),
+        ] {
+            let read = Mounts::read(file.path(), most).unwrap();
+            assert_eq!(
+                (read.text.as_slice(), read.is_whole),
+                (text.as_bytes(), is_whole),
+                "{most}"
+            );
+        }
+        assert!(Mounts::read(Path::new("/proc/0/mountinfo"), 9).is_err());
     }
 }

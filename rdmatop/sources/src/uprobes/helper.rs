@@ -75,10 +75,16 @@ pub enum Purpose {
     Posts,
 }
 
-/// Helpers that were killed, each with the user whose process it read last.
-static LEFT: Mutex<Left> = Mutex::new(Vec::new());
+/// Helpers that were killed.
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
-type Left = Vec<(Purpose, Option<u32>, Child)>;
+/// A helper that was killed, and which process it read last.
+struct Left {
+    purpose: Purpose,
+    pid: u32,
+    user: Option<u32>,
+    child: Child,
+}
 
 #[derive(Serialize, Deserialize)]
 enum Question {
@@ -143,24 +149,31 @@ pub struct Helper {
     child: Option<Child>,
     stream: UnixStream,
     purpose: Purpose,
-    /// Whose process it read last.
+    /// Which process it read last, and whose that is.
+    pid: u32,
     user: Option<u32>,
 }
 
-fn locked() -> MutexGuard<'static, Left> {
+fn locked() -> MutexGuard<'static, Vec<Left>> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the processes of a user are not to be read: too many helpers that read them were killed and have
 /// not ended.
 pub fn is_left_alone(user: Option<u32>) -> bool {
-    let mut left = locked();
-    reap(&mut left);
-    left.iter().filter(|(_, of, _)| *of == user).count() >= LEFT_OF_USER
+    left().iter().filter(|left| left.user == user).count() >= LEFT_OF_USER
 }
 
-fn reap(left: &mut Left) {
-    left.retain_mut(|(_, _, child)| matches!(child.try_wait(), Ok(None)));
+/// Whether a helper that was killed still waits for the memory of this process: so another one would.
+pub fn keeps_a_reader(pid: u32) -> bool {
+    left().iter().any(|left| left.pid == pid)
+}
+
+/// The helpers that were killed and have not ended.
+fn left() -> MutexGuard<'static, Vec<Left>> {
+    let mut left = locked();
+    left.retain_mut(|left| matches!(left.child.try_wait(), Ok(None)));
+    left
 }
 
 /// The command that starts this program as the helper.
@@ -206,12 +219,8 @@ impl Helper {
     }
 
     fn of(mut command: Command, purpose: Purpose) -> io::Result<Self> {
-        {
-            let mut left = locked();
-            reap(&mut left);
-            if left.iter().filter(|(of, _, _)| *of == purpose).count() >= MOST_LEFT {
-                return Err(io::Error::other("too many processes keep their readers waiting"));
-            }
+        if left().iter().filter(|left| left.purpose == purpose).count() >= MOST_LEFT {
+            return Err(io::Error::other("too many processes keep their readers waiting"));
         }
         let (stream, theirs) = UnixStream::pair()?;
         let child = command
@@ -228,6 +237,7 @@ impl Helper {
             child: Some(child),
             stream,
             purpose,
+            pid: 0,
             user: None,
         };
         let hello: Result<(), _> = helper.answer(START);
@@ -235,35 +245,39 @@ impl Helper {
         Ok(helper)
     }
 
-    /// What a process says of a QP's functions; the inner error says why nothing is known.
+    /// What a process, whose user is this one, says of a QP's functions; the inner error says why nothing is
+    /// known.
     pub fn posts(
         &mut self,
-        pid: u32,
+        (pid, user): (u32, Option<u32>),
         handle: u64,
         qpn: u32,
         ends: bool,
     ) -> Result<Result<Posts, String>, Unanswered> {
-        self.user = super::process::user(pid);
-        if is_left_alone(self.user) {
+        if is_left_alone(user) {
             let why = "its user's processes keep too many that read them waiting";
             return Ok(Err(why.into()));
         }
-        self.ask(&Question::Posts(pid, handle, qpn, ends))
+        self.ask((pid, user), &Question::Posts(pid, handle, qpn, ends))
     }
 
-    /// Whether the lock of the address space of a process is free, or the process is gone.
-    pub fn lock_is_free(&mut self, pid: u32) -> Result<(), Unanswered> {
-        self.user = super::process::user(pid);
-        self.ask(&Question::Lock(pid))
+    /// Whether the lock of the address space of a process, whose user is this one, is free, or the process is
+    /// gone.
+    pub fn lock_is_free(&mut self, pid: u32, user: Option<u32>) -> Result<(), Unanswered> {
+        self.ask((pid, user), &Question::Lock(pid))
     }
 
     /// A part of the details of a process, whose user is this one.
     pub(crate) fn part(&mut self, pid: u32, user: Option<u32>, part: Part) -> Result<PartAnswer, Unanswered> {
-        self.user = user;
-        self.ask(&Question::Part(pid, part))
+        self.ask((pid, user), &Question::Part(pid, part))
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, question: &Question) -> Result<T, Unanswered> {
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        of: (u32, Option<u32>),
+        question: &Question,
+    ) -> Result<T, Unanswered> {
+        (self.pid, self.user) = of;
         let asked = self.child.is_some() && send(&self.stream, question).is_ok();
         let answer = if asked {
             self.answer(PATIENCE)
@@ -293,7 +307,12 @@ impl Helper {
                 }
                 thread::sleep(Duration::from_millis(2));
             }
-            locked().push((self.purpose, self.user, child));
+            locked().push(Left {
+                purpose: self.purpose,
+                pid: self.pid,
+                user: self.user,
+                child,
+            });
         }
     }
 }
@@ -386,23 +405,22 @@ pub(super) fn posts(pid: u32, handle: u64, qpn: u32, ends: bool) -> Result<Posts
     if !process.is_there() {
         return gone();
     }
-    let unmapped = failed("its mappings");
-    let [send, recv, poll] = process
-        .places([found.post_send, found.post_recv, found.poll_cq])
-        .map_err(&unmapped)?;
-    let mut polls = [[None; 3]; 2];
-    if ends {
-        for (places, calls) in polls.iter_mut().zip(found.polls) {
-            *places = process.places(calls).map_err(&unmapped)?;
-        }
+    let mut wanted = found;
+    if !ends {
+        (wanted.poll_cq, wanted.polls) = (0, [[0; 3]; 2]);
     }
-    let extended = process.places(found.extended).map_err(&unmapped)?;
+    let plain = [wanted.post_send, wanted.post_recv, wanted.poll_cq];
+    let addresses = [&plain, wanted.polls.as_flattened(), &wanted.extended].concat();
+    // All at once: the list of a large process is long.
+    let places = process.places(&addresses).map_err(failed("its mappings"))?;
+    let mut places = places.into_iter();
+    let mut next = || places.next().flatten();
     let mut posts = Posts {
         found,
-        plain: [send, recv],
-        poll: poll.filter(|_| ends),
-        polls,
-        extended,
+        plain: [next(), next()],
+        poll: next(),
+        polls: [[(); 3]; 2].map(|calls| calls.map(|()| next())),
+        extended: [(); 22].map(|()| next()),
         files: Vec::new(),
         user: None,
     };
@@ -434,18 +452,18 @@ mod tests {
     #[test]
     fn a_qp_that_is_none_is_answered_with_the_reason() {
         let mut helper = own();
-        let none = helper.posts(std::process::id(), 8, 17, true).unwrap();
+        let none = helper.posts((std::process::id(), None), 8, 17, true).unwrap();
         assert!(none.unwrap_err().contains("libibverbs"));
-        let gone = helper.posts(u32::MAX, 8, 17, true).unwrap();
+        let gone = helper.posts((u32::MAX, None), 8, 17, true).unwrap();
         assert!(gone.unwrap_err().contains("its memory"));
     }
 
     #[test]
     fn a_reader_that_waits_for_a_lock_counts_for_the_user_of_that_process() {
         let mut helper = own();
-        helper.user = Some(u32::MAX - 3);
-        assert_eq!(helper.lock_is_free(std::process::id()), Ok(()));
-        assert_eq!(helper.user, Some(rustix::process::geteuid().as_raw()));
+        let (pid, user) = (std::process::id(), Some(u32::MAX - 3));
+        assert_eq!(helper.lock_is_free(pid, user), Ok(()));
+        assert_eq!((helper.pid, helper.user), (pid, user));
     }
 
     #[test]
@@ -470,10 +488,16 @@ mod tests {
         let mut helper = Helper::of(command, Purpose::Posts).unwrap();
         let pid = helper.child.as_ref().unwrap().id();
         let begun = Instant::now();
-        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Late);
+        assert_eq!(
+            helper.posts((1, None), 8, 17, true).unwrap_err(),
+            Unanswered::Late
+        );
         assert!(begun.elapsed() < PATIENCE * 2);
         let again = Instant::now();
-        assert_eq!(helper.posts(1, 8, 17, true).unwrap_err(), Unanswered::Lost);
+        assert_eq!(
+            helper.posts((1, None), 8, 17, true).unwrap_err(),
+            Unanswered::Lost
+        );
         assert!(again.elapsed() < PATIENCE / 2, "it is not asked again");
         // The start of a later helper reaps it.
         let remains = std::path::PathBuf::from(format!("/proc/{pid}"));
@@ -488,20 +512,26 @@ mod tests {
     #[test]
     fn of_a_user_whose_processes_keep_readers_waiting_no_more_are_read() {
         // A user of whom no other test reads processes.
-        let user = Some(u32::MAX - 1);
+        let (pid, user) = (u32::MAX - 1, Some(u32::MAX - 1));
         for _ in 0..LEFT_OF_USER {
             assert!(!is_left_alone(user));
-            let waits = Command::new("sleep").arg("1000").spawn().unwrap();
-            locked().push((Purpose::Posts, user, waits));
+            let child = Command::new("sleep").arg("1000").spawn().unwrap();
+            let purpose = Purpose::Posts;
+            locked().push(Left {
+                purpose,
+                pid,
+                user,
+                child,
+            });
+            assert!(keeps_a_reader(pid) && !keeps_a_reader(pid - 1));
         }
         assert!(is_left_alone(user) && !is_left_alone(Some(u32::MAX - 2)));
-        for (_, of, child) in locked().iter_mut() {
-            if *of == user {
-                child.kill().unwrap();
-                child.wait().unwrap();
-            }
+        for left in locked().iter_mut().filter(|left| left.user == user) {
+            left.child.kill().unwrap();
+            left.child.wait().unwrap();
         }
         assert!(!is_left_alone(user), "none of them waits any more");
+        assert!(!keeps_a_reader(pid));
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub use files::{Libraries, Opened};
 pub use functions::{Functions, functions};
 #[cfg(feature = "testkit")]
 pub use helper::helper_is;
-pub use helper::{Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_alone, serve};
+pub use helper::{
+    Helper, Mapped, Posts, Purpose, Unanswered, is_helper, is_left_alone, keeps_a_reader, serve,
+};
 pub use places::Place;
 pub use process::{Process, file, user};
 

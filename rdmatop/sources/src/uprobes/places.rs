@@ -49,8 +49,8 @@ fn hex(digits: &[u8]) -> Option<u64> {
 
 /// The places of addresses; `None` for one that is not in code of a file. Line by line: a large process has
 /// tens of thousands of mappings.
-pub(super) fn places<const N: usize>(mut maps: impl BufRead, addresses: [u64; N]) -> [Option<Place>; N] {
-    let mut found = [None; N];
+pub(super) fn places(mut maps: impl BufRead, addresses: &[u64]) -> Vec<Option<Place>> {
+    let mut found = vec![None; addresses.len()];
     let mut line = Vec::new();
     let mut goes_on = false;
     for _ in 0..MOST {
@@ -103,7 +103,7 @@ mod tests {
             })
         };
         assert_eq!(
-            places(MAPS, [0x7f00_0000_2000, 0x7f00_0000_3fff]),
+            places(MAPS, &[0x7f00_0000_2000, 0x7f00_0000_3fff]),
             [place(0x2000), place(0x3fff)]
         );
     }
@@ -118,16 +118,16 @@ mod tests {
             0x7f00_0000_6000,
             u64::MAX,
         ] {
-            assert_eq!(places(MAPS, [address]), [None], "{address:x}");
+            assert_eq!(places(MAPS, &[address]), [None], "{address:x}");
         }
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic_and_what_is_found_lies_inside(raw: Vec<u8>, address: u64, tail in "[0-9a-f]{0,20}") {
-            let _ = places(raw.as_slice(), [address]);
+            let _ = places(raw.as_slice(), &[address]);
             let line = format!("{tail}-{tail}f r-xp {tail} 08:01 7 /x\n");
-            if let [Some(place)] = places(line.as_bytes(), [address]) {
+            if let [Some(place)] = places(line.as_bytes(), &[address])[..] {
                 prop_assert!(place.range.0 <= address && address < place.range.1);
             }
         }

@@ -8,12 +8,15 @@ use std::{
 };
 
 use super::{
-    files::{Opened, answers},
+    files::{Mounts, Opened, answers},
     functions::Memory,
     helper::Mapped,
     places::{Place, places},
 };
 use crate::{foreign::MOUNTS, proc::Status, root};
+
+/// How much of another process's list of mounts is read. A user may have a hundred thousand of his own.
+const THEIR_MOUNTS: usize = 1 << 20;
 
 /// A process. Another one may get its number while it is read: [`Process::is_there`].
 #[derive(Debug)]
@@ -67,7 +70,7 @@ impl Process {
     }
 
     /// Where addresses are in files.
-    pub fn places<const N: usize>(&self, addresses: [u64; N]) -> std::io::Result<[Option<Place>; N]> {
+    pub fn places(&self, addresses: &[u64]) -> std::io::Result<Vec<Option<Place>>> {
         let maps = root::open(&self.directory.join("maps"))?;
         Ok(places(BufReader::new(maps), addresses))
     }
@@ -91,11 +94,15 @@ fn mapping(range: (u64, u64)) -> String {
 /// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader
 /// waiting, unless it is mapped in the calling process.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
-    let of = |pid: &str| PathBuf::from("/proc").join(pid);
-    let mounts = |pid: &str| root::read(&of(pid).join("mountinfo"), MOUNTS).unwrap_or_default();
+    let of = |pid: &str, name: &str| PathBuf::from("/proc").join(pid).join(name);
     let their = pid.to_string();
-    Opened::behind(&of(&their).join(mapping(place.range)), |mount| {
-        pid == std::process::id() || answers(mount, place.device, &mounts("self"), || mounts(&their))
+    Opened::behind(&of(&their, &mapping(place.range)), |mount| {
+        if pid == std::process::id() {
+            return Ok(true);
+        }
+        let own = root::read(&of("self", "mountinfo"), MOUNTS)?;
+        let theirs = || Mounts::read(&of(&their, "mountinfo"), THEIR_MOUNTS);
+        answers(mount, place.device, &own, theirs)
     })
 }
 
@@ -145,7 +152,7 @@ mod tests {
     fn a_function_of_this_program_is_found_in_its_file() {
         let own = Process::open(std::process::id()).unwrap();
         let address = function as *const () as u64;
-        let [place] = own.places([address]).unwrap();
+        let place = own.places(&[address]).unwrap()[0];
         let place = place.expect("code of the test program");
         let file = match file(std::process::id(), &place) {
             Ok(file) => file.expect("its own file"),

@@ -175,7 +175,7 @@ fn one_that_changes_all_the_time_is_read_for_a_small_part_of_it() {
         .users
         .entry(Some(1))
         .or_insert_with(|| User::new(now().mono_ns))
-        .credit_ns = 1;
+        .credit_ns = -CREDIT;
     for round in 0..8 {
         rows(&mut details, [1000, 2000 + round]);
         details.settle(now().mono_ns - 1, SHORT / 2);
@@ -191,6 +191,25 @@ fn one_that_changes_all_the_time_is_read_for_a_small_part_of_it() {
         !found.contains_key(&key(1000)),
         "what was read is of an earlier program"
     );
+}
+
+#[test]
+fn a_job_whose_ranks_were_slow_to_read_once_is_read_again_all_the_same() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let mut details = through(move |pid| {
+        std::thread::sleep(SHORT);
+        counted.fetch_add(1, Ordering::Relaxed);
+        answer(pid)
+    });
+    // Together they take twice the credit.
+    rows(&mut details, 1000..1008);
+    details.settle(0, LONG);
+    assert_eq!(details.take(Asker::Rows).len(), 8);
+    rows(&mut details, [1003]);
+    details.settle(0, LONG);
+    assert_eq!(pids(&details.take(Asker::Rows)), [1003]);
+    assert_eq!(count.load(Ordering::Relaxed), 9);
 }
 
 #[test]
