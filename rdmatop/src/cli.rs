@@ -385,7 +385,7 @@ pub struct ProbesArgs {
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AttachMode {
-    /// The best that fits the mode.
+    /// The same as kprobe.
     #[default]
     Auto,
     /// kprobes: never pin a module.
