@@ -48,8 +48,10 @@ pub static SIW: Counted = Counted {
     has_records: false,
 };
 
+/// How many they are.
+pub const COUNT: usize = 2;
 /// All of them.
-pub static ALL: [&Counted; 2] = [&RXE, &SIW];
+pub static ALL: [&Counted; COUNT] = [&RXE, &SIW];
 
 impl Counted {
     /// The provider with this driver.
@@ -61,5 +63,24 @@ impl Counted {
     pub fn of_software(protocol: Option<&str>, has_parent: bool) -> Option<&'static Self> {
         let mut all = ALL.into_iter();
         all.find(|counted| Some(counted.protocol) == protocol && (has_parent || !counted.has_parent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a provider is recognised by is its own.
+    #[test]
+    fn no_two_providers_share_what_tells_them_apart() {
+        for (at, one) in ALL.iter().enumerate() {
+            assert_ne!(one.flag, provider::USER);
+            for other in &ALL[at + 1..] {
+                assert_ne!(one.driver, other.driver);
+                assert_ne!(one.protocol, other.protocol);
+                assert_ne!(one.sign, other.sign);
+                assert_ne!(one.flag, other.flag);
+            }
+        }
     }
 }

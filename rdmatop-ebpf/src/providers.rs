@@ -1,7 +1,6 @@
-//! All providers whose work requests are counted. A new provider adds a case to `counts`, `records` and
-//! [`of!`].
+//! All providers whose work requests are counted.
 
-use rdmatop_common::counters::QpSlot;
+use rdmatop_common::{counters::QpSlot, provider::COUNT};
 
 use crate::{
     body::{rxe::Rxe, siw::Siw},
@@ -25,6 +24,9 @@ fn qp_of(path: *mut QpPath) -> u64 {
     // SAFETY: the map checked the pointer.
     unsafe { (*path).qp }
 }
+
+/// A new provider adds a case to `counts`, `records` and [`of!`], which else takes its QPs for SoftRoCE's.
+const _: () = assert!(COUNT == 2, "each of rdmatop_common::provider has its cases here");
 
 /// Calls a function of the provider of a QP.
 macro_rules! of {

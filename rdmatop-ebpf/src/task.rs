@@ -12,6 +12,7 @@ use rdmatop_common::{
 };
 
 use crate::{
+    body::Hook,
     maps::{CallKey, QpKnown},
     offsets::{
         OFF_DEV_INDEX, OFF_DEV_NAME, OFF_PROG_ATTACH_BTF, OFF_RES_KERN_NAME, OFF_RES_TASK, OFF_TASK_COMM,
@@ -318,10 +319,10 @@ pub(crate) fn name_device(place: &mut [u8; DEVICE_NAME_LEN], device: u64) -> u16
 
 /// The key of the current thread's call in flight.
 #[inline(always)]
-pub(crate) fn call_key(hook: u32) -> CallKey {
+pub(crate) fn call_key(hook: Hook) -> CallKey {
     CallKey {
         tid: bpf_get_current_pid_tgid() as u32,
-        hook,
+        hook: hook as u32,
     }
 }
 

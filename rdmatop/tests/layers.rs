@@ -2,7 +2,11 @@
 //! what of the model a crate may use, and which modules open no file and name none of another user. What
 //! crates may not call is in the clippy.toml of each.
 use proc_macro2::{TokenStream, TokenTree};
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// What each crate may name in its manifest: of our crates, and where it is pure of all others too.
 const MANIFESTS: &[(&str, &str)] = &[
@@ -20,9 +24,10 @@ const OF_LOADER: &str = "rdmatop-base rdmatop-common rdmatop-model rdmatop-outpu
 /// Crates without I/O and clock. Of the crates of others that they name, none does I/O.
 const PURE: &[&str] = &["base", "doctor", "model", "nccl-log"];
 /// What of the model a crate may use. Sources send inputs, and say why something is missing; `doctor` says
-/// that too, and has the version of all JSON; `nccl-log` sets a snapshot, which is data, beside a log.
+/// that too, has facts that inputs have, and the version of all JSON; `nccl-log` sets a snapshot, which is
+/// data, beside a log.
 const OF_THE_MODEL: &[(&str, &str)] = &[
-    ("doctor/", "cause snapshot::SCHEMA"),
+    ("doctor/", "cause input::PcieLink input::PortGid snapshot::SCHEMA"),
     ("loader/", "cause event::EventKind input"),
     ("nccl-log/", "cause ib judgement::Quantity snapshot value"),
     ("sources/", "cause input"),
@@ -159,6 +164,57 @@ fn each_layer_imports_only_what_it_may() {
     }
     assert!(seen > 400, "only {seen} modules");
     assert_eq!(wrong, [""; 0], "see OF_THE_MODEL, NEVER and ARCHITECTURE.md");
+}
+
+/// The Rust files below `dir`.
+fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// A file that no `mod` names is not compiled, and tests in it never run.
+#[test]
+fn each_file_is_a_module_of_the_one_above() {
+    let (mut all, mut alone) = (Vec::new(), Vec::new());
+    let beside = ["../rdmatop-common", "../rdmatop-ebpf", "../xtask", "../tests"];
+    for name in MANIFESTS.iter().map(|(name, _)| *name).chain([""]).chain(beside) {
+        files(&Path::new(ROOT).join(name).join("src"), &mut all);
+    }
+    assert!(all.len() > 500, "only {} files", all.len());
+    for file in all {
+        let is_root = ["lib.rs", "main.rs"].iter().any(|root| file.ends_with(root));
+        if is_root || file.parent().is_some_and(|dir| dir.ends_with("bin")) {
+            continue;
+        }
+        let module = if file.ends_with("mod.rs") {
+            file.parent().unwrap().to_owned()
+        } else {
+            file.with_extension("")
+        };
+        let (above, name) = (
+            module.parent().unwrap(),
+            module.file_name().unwrap().to_str().unwrap(),
+        );
+        let has = |place: PathBuf, words: &str| {
+            let text = fs::read_to_string(place).unwrap_or_default();
+            text.contains(words)
+        };
+        let places = ["lib.rs", "main.rs", "mod.rs"].map(|file| above.join(file));
+        let mut places = places.into_iter().chain([above.with_extension("rs")]);
+        // What a `#[path]` names is beside the file that names it.
+        let mut beside = fs::read_dir(above).unwrap().map(|entry| entry.unwrap().path());
+        let (module, path) = (format!("mod {name};"), format!("#[path = \"{name}.rs\"]"));
+        if !places.any(|place| has(place, &module)) && !beside.any(|place| has(place, &path)) {
+            alone.push(file);
+        }
+    }
+    assert_eq!(alone, [""; 0].map(PathBuf::from));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use core::{
 use aya_ebpf::maps::{Array, HashMap};
 use rdmatop_common::counters::loss;
 
+use super::Hook;
 use crate::{
     emit::lost,
     maps::{CallEntry, CallKey},
@@ -39,14 +40,14 @@ impl<T: Copy> Calls<T> {
     /// Remembers a call. If there is no room, the program at the call's return counts the loss. If an earlier
     /// call of this thread is still remembered, its return probe did not fire, and this counts that loss.
     #[inline(always)]
-    pub(crate) fn remember(&self, hook: u32, call: &T) {
+    pub(crate) fn remember(&self, hook: Hook, call: &T) {
         self.remember_or(hook, call, |_| lost(loss::RETURN));
     }
 
     /// As [`Calls::remember`]; `earlier` counts the loss where an earlier call of this thread is still
     /// remembered. Returns whether the call is remembered.
     #[inline(always)]
-    pub(crate) fn remember_or(&self, hook: u32, call: &T, earlier: impl Fn(&T)) -> bool {
+    pub(crate) fn remember_or(&self, hook: Hook, call: &T, earlier: impl Fn(&T)) -> bool {
         let key = call_key(hook);
         let Some(entry) = self.entry(key) else {
             return false;
@@ -76,7 +77,7 @@ impl<T: Copy> Calls<T> {
 
     /// Removes and returns the call that this thread is in, `None` if it is not remembered.
     #[inline(always)]
-    pub(crate) fn recall<'a>(&self, hook: u32, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
+    pub(crate) fn recall<'a>(&self, hook: Hook, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
         self.recall_if(hook, call, |_| true)
     }
 
@@ -84,7 +85,7 @@ impl<T: Copy> Calls<T> {
     #[inline(always)]
     pub(crate) fn recall_if<'a>(
         &self,
-        hook: u32,
+        hook: Hook,
         call: &'a mut MaybeUninit<T>,
         returns: impl Fn(&T) -> bool,
     ) -> Option<&'a T> {

@@ -26,21 +26,24 @@ use crate::{
     task::call_key,
 };
 
-/// Hooks that remember a call between entry and return ([`CallKey::hook`]).
-pub(crate) mod hook {
-    pub(crate) const MODIFY_QP: u32 = 1;
-    pub(crate) const DESTROY_QP: u32 = 2;
-    pub(crate) const DEREG_MR: u32 = 3;
-    pub(crate) const DESTROY_CQ: u32 = 4;
-    pub(crate) const VERB: u32 = 5;
-    pub(crate) const WRITE: u32 = 6;
-    pub(crate) const CM: u32 = 7;
-    pub(crate) const USER_DESTROY: u32 = 8;
-    pub(crate) const USER_SEND: u32 = 9;
-    pub(crate) const USER_RECV: u32 = 10;
-    pub(crate) const USER_COMPLETE: u32 = 11;
-    pub(crate) const USER_POLL: u32 = 12;
-    pub(crate) const USER_POLL_EX: u32 = 13;
+/// Hooks that remember a call between entry and return ([`CallKey::hook`]). The compiler numbers them: two
+/// with one number would take each other's calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Hook {
+    ModifyQp,
+    DestroyQp,
+    DeregMr,
+    DestroyCq,
+    Verb,
+    Write,
+    Cm,
+    UserDestroy,
+    UserSend,
+    UserRecv,
+    UserComplete,
+    UserPoll,
+    UserPollEx,
 }
 
 /// Remembers a call. If there is no room, the program at the call's return counts the loss ([`not_entered`]).
@@ -48,14 +51,14 @@ pub(crate) mod hook {
 /// loss: the kernel tracks only a limited number of returns (kretprobe maxactive) and does not tell the
 /// program about a missed one.
 #[inline(always)]
-pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T) {
+pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: Hook, call: &T) {
     enter_or(calls, hook, call, loss::RETURN);
 }
 
 /// As [`enter`]; `cause` is the loss to count for a return probe that did not fire. Returns whether the call
 /// is remembered.
 #[inline(always)]
-pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: u32, call: &T, cause: u32) -> bool {
+pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: Hook, call: &T, cause: u32) -> bool {
     let key = call_key(hook);
     if calls.insert(&key, call, NOEXIST).is_ok() {
         return true;

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::{enter, hook, not_entered};
+use super::{Hook, enter, not_entered};
 use crate::{
     emit::{finish, send},
     maps::OBJECT_CALLS,
@@ -19,8 +19,18 @@ use rdmatop_common::{
     event::{ObjectRecord, UNKNOWN_U32, kind},
 };
 
-/// Offsets of the members that both kinds of object have.
+/// The kinds of object, which the caller names.
+#[derive(Clone, Copy)]
+pub(crate) enum Object {
+    Mr,
+    Cq,
+}
+
+/// What differs between them.
 struct Layout {
+    created: u16,
+    destroyed: u16,
+    destroy: Hook,
     device: &'static Global<u32>,
     res: &'static Global<u32>,
     /// How many the device may have.
@@ -28,14 +38,20 @@ struct Layout {
 }
 
 #[inline(always)]
-fn layout(kind: u16) -> Layout {
-    match kind {
-        kind::MR_REG | kind::MR_DEREG => Layout {
+fn layout(of: Object) -> Layout {
+    match of {
+        Object::Mr => Layout {
+            created: kind::MR_REG,
+            destroyed: kind::MR_DEREG,
+            destroy: Hook::DeregMr,
             device: &OFF_MR_DEVICE,
             res: &OFF_MR_RES,
             limit: &OFF_DEV_MAX_MR,
         },
-        _ => Layout {
+        Object::Cq => Layout {
+            created: kind::CQ_CREATE,
+            destroyed: kind::CQ_DESTROY,
+            destroy: Hook::DestroyCq,
             device: &OFF_CQ_DEVICE,
             res: &OFF_CQ_RES,
             limit: &OFF_DEV_MAX_CQ,
@@ -45,44 +61,51 @@ fn layout(kind: u16) -> Layout {
 
 /// Returns the object's device, 0 when it is not known.
 #[inline(always)]
-fn describe(record: &mut ObjectRecord, kind: u16, object: u64, entry: Entry<'_>) -> u64 {
+fn describe(record: &mut ObjectRecord, of: Object, kind: u16, object: u64, entry: Entry<'_>) -> u64 {
     stamp(&mut record.prefix, kind, object);
-    let on = get(object, layout(kind).device).unwrap_or(0);
+    let on = get(object, layout(of).device).unwrap_or(0);
     device(&mut record.prefix, on);
     record.owner_start_ns = owner(&mut record.prefix, entry, Depth::Whole);
     record.res_id = UNKNOWN_U32;
-    record.size = match kind {
-        kind::MR_REG | kind::MR_DEREG => get::<u64>(object, &OFF_MR_LENGTH),
+    record.size = match of {
+        Object::Mr => get::<u64>(object, &OFF_MR_LENGTH),
         // ib_cq.cqe is an int; on some providers it is one less than the number of entries. Report the
         // kernel's value.
-        _ => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
+        Object::Cq => get::<u32>(object, &OFF_CQ_CQE).map(u64::from),
     }
     .unwrap_or(u64::MAX);
     on
 }
 
 #[inline(always)]
-pub(crate) fn created(kind: u16, object: u64, entry: Entry<'_>) {
+pub(crate) fn created(of: Object, object: u64, entry: Entry<'_>) {
     send(|record: &mut ObjectRecord| {
-        let device = describe(record, kind, object, entry);
-        record.limit = get_or_unknown(device, layout(kind).limit);
+        let device = describe(record, of, layout(of).created, object, entry);
+        record.limit = get_or_unknown(device, layout(of).limit);
     });
 }
 
 /// Entry of a destroy, which frees the object if it succeeds: so read it now, and report it at the return.
 #[inline(always)]
-pub(crate) fn destroying(kind: u16, object: u64, hook: u32) {
-    let res = member(object, layout(kind).res).unwrap_or(0);
+pub(crate) fn destroying(of: Object, object: u64) {
+    let Layout {
+        destroyed,
+        destroy,
+        res,
+        ..
+    } = layout(of);
+    let res = member(object, res).unwrap_or(0);
     let mut record = MaybeUninit::uninit();
     let record = zeroed::<ObjectRecord>(&mut record);
-    describe(record, kind, object, entry(&mut StructBuffer::uninit(), res));
+    let mut buffer = StructBuffer::uninit();
+    describe(record, of, destroyed, object, entry(&mut buffer, res));
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
-    enter(&OBJECT_CALLS, hook, record);
+    enter(&OBJECT_CALLS, destroy, record);
 }
 
 #[inline(always)]
-pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
-    let key = call_key(hook);
+pub(crate) fn destroyed(of: Object, rc: i32) -> Option<()> {
+    let key = call_key(layout(of).destroy);
     let Some(call) = OBJECT_CALLS.get_ptr(&key) else {
         not_entered(loss::STASH);
         return None;
@@ -96,18 +119,11 @@ pub(crate) fn destroyed(hook: u32, rc: i32) -> Option<()> {
 
 /// A destroy that cannot fail (`ib_free_cq`) and therefore needs no return probe.
 #[inline(always)]
-pub(crate) fn freed(kind: u16, object: u64) {
-    let res = member(object, layout(kind).res).unwrap_or(0);
+pub(crate) fn freed(of: Object, object: u64) {
+    let Layout { destroyed, res, .. } = layout(of);
+    let res = member(object, res).unwrap_or(0);
     send(|record| {
-        describe(record, kind, object, entry(&mut StructBuffer::uninit(), res));
+        let mut buffer = StructBuffer::uninit();
+        describe(record, of, destroyed, object, entry(&mut buffer, res));
     });
-}
-
-/// The hook number for the destroy of a kind of object.
-pub(crate) const fn hook_of(kind: u16) -> u32 {
-    if kind == kind::MR_DEREG {
-        hook::DEREG_MR
-    } else {
-        hook::DESTROY_CQ
-    }
 }

@@ -6,7 +6,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::{calls::Calls, hook, not_entered, rxe_shared::works_in_softirqs};
+use super::{Hook, calls::Calls, not_entered, rxe_shared::works_in_softirqs};
 use crate::{
     emit::{lost, send_whole},
     identity::{self, identify},
@@ -103,7 +103,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         attr,
         mask: u64::from(attr_mask),
     };
-    MODIFIES.remember(hook::MODIFY_QP, &call);
+    MODIFIES.remember(Hook::ModifyQp, &call);
     if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
             slots::leaving(qp);
@@ -181,7 +181,7 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
 #[inline(always)]
 fn modified(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = MODIFIES.recall(hook::MODIFY_QP, &mut call) else {
+    let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call) else {
         not_entered(loss::STASH);
         return None;
     };
@@ -274,13 +274,13 @@ pub(crate) fn destroying(qp: u64) {
         }
         call.assume_init_ref()
     };
-    DESTROYS.remember(hook::DESTROY_QP, call);
+    DESTROYS.remember(Hook::DestroyQp, call);
 }
 
 #[inline(always)]
 fn destroyed(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = DESTROYS.recall(hook::DESTROY_QP, &mut call) else {
+    let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call) else {
         not_entered(loss::STASH);
         return None;
     };
@@ -303,8 +303,8 @@ fn destroyed(rc: i32) -> Option<()> {
 
 /// Return of `_ib_modify_qp` or `ib_destroy_qp_user`, by `hook`.
 #[inline(always)]
-pub(crate) fn returned(hook: u32, rc: i32) -> Option<()> {
-    if hook == hook::DESTROY_QP {
+pub(crate) fn returned(hook: Hook, rc: i32) -> Option<()> {
+    if hook == Hook::DestroyQp {
         destroyed(rc)
     } else {
         modified(rc)

@@ -3,9 +3,10 @@
 //! At its entry the QP number and the MR length are set, but `res->id` is not. It is not called for a create
 //! that failed earlier. Entries of type CM_ID come repeatedly and from workers; this program ignores them.
 
-use rdmatop_common::event::kind;
-
-use super::{object, qp};
+use super::{
+    object::{self, Object},
+    qp,
+};
 use crate::{
     offsets::{OFF_CQ_RES, OFF_MR_RES, OFF_QP_RES, OFF_RES_TYPE, StructBuffer},
     task::entry,
@@ -33,8 +34,8 @@ pub(crate) fn added(res: u64) -> Option<()> {
     let entry = entry(&mut buffer, res);
     match entry.get::<u32>(&OFF_RES_TYPE)? {
         QP => qp::created(holder(res, OFF_QP_RES.load())?, entry),
-        MR => object::created(kind::MR_REG, holder(res, OFF_MR_RES.load())?, entry),
-        CQ => object::created(kind::CQ_CREATE, holder(res, OFF_CQ_RES.load())?, entry),
+        MR => object::created(Object::Mr, holder(res, OFF_MR_RES.load())?, entry),
+        CQ => object::created(Object::Cq, holder(res, OFF_CQ_RES.load())?, entry),
         _ => {}
     }
     Some(())

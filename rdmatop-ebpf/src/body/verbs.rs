@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::{calls::Calls, hook, not_entered};
+use super::{Hook, calls::Calls, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
@@ -83,7 +83,7 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
         header,
         attrs,
     };
-    CALLS.remember(hook::VERB, &call);
+    CALLS.remember(Hook::Verb, &call);
     Some(())
 }
 
@@ -148,7 +148,7 @@ fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(hook::VERB, &mut call) else {
+    let Some(call) = CALLS.recall(Hook::Verb, &mut call) else {
         not_entered(loss::MISSED);
         return None;
     };

@@ -6,7 +6,7 @@
 use core::mem::MaybeUninit;
 
 use super::{
-    hook, not_entered,
+    Hook, not_entered,
     verbs::{CALLS, count, of_command, record_failure},
 };
 use crate::{
@@ -52,7 +52,7 @@ fn begun(buffer: u64) -> VerbCall {
 /// its return probe did not fire.
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
-    CALLS.remember_or(hook::WRITE, &begun(buffer), |_| not_entered(loss::MISSED));
+    CALLS.remember_or(Hook::Write, &begun(buffer), |_| not_entered(loss::MISSED));
     Some(())
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 pub(crate) fn returned(rc: i32) -> Option<()> {
     let end = now();
     let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(hook::WRITE, &mut call) else {
+    let Some(call) = CALLS.recall(Hook::Write, &mut call) else {
         not_entered(loss::MISSED);
         return None;
     };
@@ -82,7 +82,7 @@ pub(crate) fn returned(rc: i32) -> Option<()> {
 /// that wait for an event would hold as many entries for as long as they wait, and verbs need them.
 #[inline(always)]
 pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
-    let key = call_key(hook::CM);
+    let key = call_key(Hook::Cm);
     if VERB_REST.get_ptr(&key).is_some() {
         not_entered(loss::MISSED);
     }
@@ -94,7 +94,7 @@ pub(crate) fn cm_entered(buffer: u64) -> Option<()> {
 /// Return of `ucma_write`, as [`returned`].
 #[inline(always)]
 pub(crate) fn cm_returned(rc: i32) -> Option<()> {
-    let key = call_key(hook::CM);
+    let key = call_key(Hook::Cm);
     let Some(call) = VERB_REST.get_ptr(&key) else {
         not_entered(loss::MISSED);
         return None;

@@ -8,9 +8,12 @@ use aya_ebpf::{
     macros::{fexit, kretprobe},
     programs::{FExitContext, RetProbeContext},
 };
-use rdmatop_common::event::kind;
 
-use crate::body::{hook, object, qp, restrack, verbs, write};
+use crate::body::{
+    Hook,
+    object::{self, Object},
+    qp, restrack, verbs, write,
+};
 
 /// Return programs. They run even while counting is off, to remove what the entry program remembered.
 macro_rules! ret {
@@ -40,18 +43,18 @@ macro_rules! ret {
 entry!(restrack_add / fe_restrack_add(res) restrack::added(res));
 
 entry!(modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
-ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(hook::MODIFY_QP, rc));
+ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(Hook::ModifyQp, rc));
 
 entry!(destroy_qp / fe_destroy_qp(qp) qp::destroying(qp));
-ret!(destroy_qp_ret / fx_destroy_qp(rc) qp::returned(hook::DESTROY_QP, rc));
+ret!(destroy_qp_ret / fx_destroy_qp(rc) qp::returned(Hook::DestroyQp, rc));
 
-entry!(dereg_mr / fe_dereg_mr(mr) object::destroying(kind::MR_DEREG, mr, object::hook_of(kind::MR_DEREG)));
-ret!(dereg_mr_ret / fx_dereg_mr(rc) object::destroyed(hook::DEREG_MR, rc));
+entry!(dereg_mr / fe_dereg_mr(mr) object::destroying(Object::Mr, mr));
+ret!(dereg_mr_ret / fx_dereg_mr(rc) object::destroyed(Object::Mr, rc));
 
-entry!(destroy_cq / fe_destroy_cq(cq) object::destroying(kind::CQ_DESTROY, cq, object::hook_of(kind::CQ_DESTROY)));
-ret!(destroy_cq_ret / fx_destroy_cq(rc) object::destroyed(hook::DESTROY_CQ, rc));
+entry!(destroy_cq / fe_destroy_cq(cq) object::destroying(Object::Cq, cq));
+ret!(destroy_cq_ret / fx_destroy_cq(rc) object::destroyed(Object::Cq, rc));
 
-entry!(free_cq(cq) object::freed(kind::CQ_DESTROY, cq));
+entry!(free_cq(cq) object::freed(Object::Cq, cq));
 
 entry!(qp_event(event) qp::async_event(event));
 

@@ -11,7 +11,7 @@ use aya_ebpf::{
 
 use super::{instruction, stack};
 use crate::{
-    body::hook,
+    body::Hook,
     user::{
         build, cqs, poll, post,
         qps::{self, Entered},
@@ -98,8 +98,8 @@ macro_rules! post {
     };
 }
 
-post!(user_post_send, user_post_send_ret, hook::USER_SEND);
-post!(user_post_recv, user_post_recv_ret, hook::USER_RECV);
+post!(user_post_send, user_post_send_ret, Hook::UserSend);
+post!(user_post_recv, user_post_recv_ret, Hook::UserRecv);
 
 #[uprobe]
 pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {

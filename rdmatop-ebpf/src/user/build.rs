@@ -7,7 +7,7 @@ use aya_ebpf::helpers::{bpf_loop, bpf_probe_read_user};
 use rdmatop_common::{counters::OPCODES, ib::opcode::SEND_IMM};
 
 use crate::{
-    body::hook,
+    body::Hook,
     task::{call_key, now},
     user::{
         maps::{
@@ -113,7 +113,7 @@ pub(crate) fn aborted(qp: u64, at: &Entered) -> Option<()> {
 pub(crate) fn completing(qp: u64, at: &Entered) -> Option<()> {
     let number = hit(qp, at)?;
     let batch = USER_BATCHES.get_ptr_mut(number)?;
-    let key = call_key(hook::USER_COMPLETE);
+    let key = call_key(Hook::UserComplete);
     // SAFETY: the map checked the pointer.
     unsafe {
         if (*batch).wrs == 0 {
@@ -156,7 +156,7 @@ pub(crate) fn completing(qp: u64, at: &Entered) -> Option<()> {
 /// Return of `wr_complete`, which was entered with this stack pointer.
 #[inline(always)]
 pub(crate) fn completed(rc: i32, stack: u64) -> Option<()> {
-    let key = call_key(hook::USER_COMPLETE);
+    let key = call_key(Hook::UserComplete);
     let built = USER_BUILT.get_ptr(&key)?;
     // SAFETY: the map checked the pointer; no other thread has this key.
     let built = unsafe { &*built };

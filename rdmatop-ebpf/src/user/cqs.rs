@@ -23,7 +23,7 @@ use rdmatop_common::{
 
 use crate::{
     body::{
-        hook,
+        Hook,
         wr::{counted, describe, filter, left_out, record},
     },
     maps::{NOEXIST, enabled},
@@ -139,7 +139,7 @@ pub(crate) fn polling(cq: u64, at: &Entered) -> Option<()> {
             wc: cq + (at.cookie >> 32),
             stack: at.stack,
         };
-        begin_poll(hook::USER_POLL_EX, &call);
+        begin_poll(Hook::UserPollEx, &call);
     }
     Some(())
 }
@@ -147,7 +147,7 @@ pub(crate) fn polling(cq: u64, at: &Entered) -> Option<()> {
 /// Return of either function: 0 if there is a completion.
 #[inline(always)]
 pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
-    let UserPoll { cq, wc, .. } = end_poll(hook::USER_POLL_EX, stack)?;
+    let UserPoll { cq, wc, .. } = end_poll(Hook::UserPollEx, stack)?;
     if rc == 0 && took(cq, wc).is_none() {
         unseen();
     }

@@ -9,7 +9,7 @@ use rdmatop_common::{
 };
 
 use crate::{
-    body::hook,
+    body::Hook,
     maps::enabled,
     task::{call_key, now},
     user::{
@@ -44,7 +44,7 @@ pub(crate) fn polling(cq: u64, wc: u64, at: &Entered) -> Option<()> {
     unsafe { add(&raw mut (*hits()?).hits, 1) };
     if at.is_by_context_of(cq) {
         begin_poll(
-            hook::USER_POLL,
+            Hook::UserPoll,
             &UserPoll {
                 cq,
                 wc,
@@ -59,7 +59,7 @@ pub(crate) fn polling(cq: u64, wc: u64, at: &Entered) -> Option<()> {
 /// inside which the thread polls. If that is of another CQ, its completions are not seen; of the same CQ, the
 /// earlier one may be a `start_poll` that calls `next_poll`.
 #[inline(always)]
-pub(super) fn begin_poll(hook: u32, call: &UserPoll) {
+pub(super) fn begin_poll(hook: Hook, call: &UserPoll) {
     let key = call_key(hook);
     let replaces = USER_POLLS.get_ptr(&key).is_some_and(|earlier| {
         // SAFETY: the map checked the pointer; no other thread has this key.
@@ -81,7 +81,7 @@ struct Polled {
 
 /// Forgets and returns the call that polls and was entered with this stack pointer.
 #[inline(always)]
-pub(super) fn end_poll(hook: u32, stack: u64) -> Option<UserPoll> {
+pub(super) fn end_poll(hook: Hook, stack: u64) -> Option<UserPoll> {
     let key = call_key(hook);
     // SAFETY: the map checked the pointer; no other thread has this key.
     let call = unsafe { *USER_POLLS.get_ptr(&key)? };
@@ -97,7 +97,7 @@ pub(super) fn end_poll(hook: u32, stack: u64) -> Option<UserPoll> {
 /// Return of a provider's `poll_cq`. `rc` is the number of completions that it has written.
 #[inline(always)]
 pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
-    let UserPoll { cq, wc, .. } = end_poll(hook::USER_POLL, stack)?;
+    let UserPoll { cq, wc, .. } = end_poll(Hook::UserPoll, stack)?;
     if rc <= 0 || rc > COMPLETIONS {
         return None;
     }

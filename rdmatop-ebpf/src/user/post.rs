@@ -10,7 +10,7 @@ use rdmatop_common::{
 };
 
 use crate::{
-    body::{calls::Calls, hook},
+    body::{Hook, calls::Calls},
     task::now,
     user::{
         maps::{USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
@@ -47,7 +47,7 @@ const POSTS: Calls<UserCall> = Calls {
 /// Entry of a provider's `post_send` or `post_recv(qp, wr, bad_wr)`. Of a program's own function that calls
 /// the provider's only the former is what its context names.
 #[inline(always)]
-pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> Option<()> {
+pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) -> Option<()> {
     let number = hit(qp, || at.is_by_context_of(qp))?;
     let call = UserCall {
         number: u64::from(number),
@@ -60,14 +60,14 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> 
     let replace = |earlier: &UserCall| {
         missed();
         if records::wanted() {
-            if hook == hook::USER_SEND {
+            if hook == Hook::UserSend {
                 sends::doubt(earlier.number as u32);
             }
             records::unseen();
         }
     };
     if POSTS.remember_or(hook, &call, replace) {
-        if records::wanted() && hook == hook::USER_SEND {
+        if records::wanted() && hook == Hook::UserSend {
             sends::enter(call.number as u32);
         }
         return Some(());
@@ -75,7 +75,7 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> 
     // The return finds nothing, as it does where the QP is not known, so the loss is counted here.
     missed();
     if records::wanted() {
-        if hook == hook::USER_SEND {
+        if hook == Hook::UserSend {
             sends::doubt(call.number as u32);
         }
         records::unseen();
@@ -85,11 +85,11 @@ pub(crate) fn posting(hook: u32, qp: u64, list: u64, bad: u64, at: &Entered) -> 
 
 /// Return of a provider's `post_send` or `post_recv`, which was entered with this stack pointer.
 #[inline(always)]
-pub(crate) fn posted(hook: u32, rc: i32, stack: u64) -> Option<()> {
+pub(crate) fn posted(hook: Hook, rc: i32, stack: u64) -> Option<()> {
     let mut call = MaybeUninit::uninit();
     let call = POSTS.recall_if(hook, &mut call, |call| call.stack == stack)?;
     let known = returned(hook, rc, call);
-    if records::wanted() && hook == hook::USER_SEND {
+    if records::wanted() && hook == Hook::UserSend {
         if known.is_none() {
             sends::doubt(call.number as u32);
         }
@@ -100,7 +100,7 @@ pub(crate) fn posted(hook: u32, rc: i32, stack: u64) -> Option<()> {
 
 /// Counts the work requests of a call that has returned; `None` if some could not be read.
 #[inline(always)]
-fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
+fn returned(hook: Hook, rc: i32, call: &UserCall) -> Option<()> {
     let hits = hits()?;
     // SAFETY: the map checked the pointer.
     unsafe { add(&raw mut (*hits).hits, 1) };
@@ -123,7 +123,7 @@ fn returned(hook: u32, rc: i32, call: &UserCall) -> Option<()> {
         stop,
         accepted: 0,
         rejected: 0,
-        sends: u64::from(hook == hook::USER_SEND),
+        sends: u64::from(hook == Hook::UserSend),
         unread: 0,
         number: call.number,
         at_ns: call.at_ns,

@@ -10,7 +10,7 @@ use rdmatop_common::{
 };
 
 use crate::{
-    body::{enter_or, hook},
+    body::{Hook, enter_or},
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
@@ -244,7 +244,7 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         born_ns,
         number: u64::from(number),
     };
-    if !enter_or(&USER_DESTROYS, hook::USER_DESTROY, &call, loss::MISSED) {
+    if !enter_or(&USER_DESTROYS, Hook::UserDestroy, &call, loss::MISSED) {
         // The return finds nothing, so the QP keeps its number.
         missed();
     }
@@ -254,7 +254,7 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
 /// Return of `ib_destroy_qp_user`.
 #[inline(always)]
 pub(crate) fn destroyed(rc: i32) -> Option<()> {
-    let key = call_key(hook::USER_DESTROY);
+    let key = call_key(Hook::UserDestroy);
     // SAFETY: the map checked the pointer; no other thread has this key.
     let call = unsafe { *USER_DESTROYS.get_ptr(&key)? };
     let _ = USER_DESTROYS.remove(&key);

@@ -4,7 +4,7 @@
 use crate::step::{NextStep, ShellWord, step};
 
 /// A port that is not ACTIVE. In INIT and ARMED it has a signal and waits for its subnet manager. Only an
-/// ACTIVE port knows the address of that one: sminfo(8) on this port would ask the port itself.
+/// ACTIVE port knows the subnet manager's address: sminfo(8) on this port would ask the port itself.
 pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     let device = ShellWord::device(device);
     if has_signal {

@@ -87,6 +87,8 @@ spelled! {
 }
 
 impl PortState {
+    /// It has no link.
+    pub const DOWN: Self = Self(1);
     /// It has a signal, and waits for its subnet manager.
     pub const INIT: Self = Self(2);
     /// The subnet manager has configured it, and has not made it ACTIVE yet.
@@ -97,6 +99,20 @@ impl PortState {
     pub const fn is_active(self) -> bool {
         matches!(self.0, 4 | 5)
     }
+
+    /// Whether a port of InfiniBand has a signal and waits for its subnet manager.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::INIT | Self::ARMED)
+    }
+}
+
+impl PhysState {
+    /// It looks for a signal.
+    pub const POLLING: Self = Self(2);
+    /// It is switched off.
+    pub const DISABLED: Self = Self(3);
+    /// The cable has a signal.
+    pub const LINK_UP: Self = Self(5);
 }
 
 spelled! {
@@ -178,6 +194,11 @@ impl Gid {
         std::net::Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
+    /// fe80::/64, which routers do not forward.
+    pub fn is_link_local(self) -> bool {
+        self.0.starts_with(&[0xfe, 0x80])
+    }
+
     /// A GID that was set: an all-zero GID belongs to no port.
     pub fn known(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
@@ -235,6 +256,16 @@ mod tests {
         assert_eq!(
             states.map(|state| state.name().unwrap()),
             ["INIT", "RTR", "RTS", "SQD", "SQE", "ERR"]
+        );
+        let ports = [PortState::DOWN, PortState::INIT, PortState::ARMED];
+        assert_eq!(
+            ports.map(|state| state.name().unwrap()),
+            ["DOWN", "INIT", "ARMED"]
+        );
+        let links = [PhysState::POLLING, PhysState::DISABLED, PhysState::LINK_UP];
+        assert_eq!(
+            links.map(|state| state.name().unwrap()),
+            ["POLLING", "DISABLED", "LINK_UP"]
         );
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A device name, a comm, a command line, an environment value or a counter name can hold any bytes: the
 //! kernel accepts ESC and newline in RDMA device names and in comms. Everything a reader hands on as a
-//! `String` went through [`sanitize`]; views, JSON and exporters only add the escaping of their format.
+//! `String` went through [`sanitize`]; what records hold are bytes, which the engine makes safe
+//! (`model/engine/names.rs`). Views, JSON and exporters only add the escaping of their format.
 use std::fmt::Display;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};

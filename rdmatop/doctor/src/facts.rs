@@ -1,9 +1,10 @@
 //! The facts that were read. Each is known, absent, could not be read, or is not known although it should be,
 //! with the reason: the four are never mixed up.
 
-use rdmatop_base::pcie;
+use rdmatop_base::ib::{PhysState, PortState};
 use rdmatop_base::step::NextStep;
 use rdmatop_model::cause::Cause;
+use rdmatop_model::input::{PcieLink, PortGid};
 
 /// The result of reading a fact: its value, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,10 +163,10 @@ pub struct Device {
 pub struct Port {
     /// The port's number, from 1.
     pub number: u32,
-    /// `enum ib_port_state`: 1 down, 2 init, 3 armed, 4 active.
-    pub state: Reading<u32>,
-    /// `enum ib_port_phys_state`: 2 polling, 3 disabled, 5 link up.
-    pub physical: Reading<u32>,
+    /// The state of its link.
+    pub state: Reading<PortState>,
+    /// The state of its cable.
+    pub physical: Reading<PhysState>,
     /// Bits per second; absent where the device has no rate of its own.
     pub rate: Reading<u64>,
     /// The kind of its link: Ethernet, InfiniBand or Unspecified.
@@ -173,36 +174,13 @@ pub struct Port {
     /// The port's packets are RoCE.
     pub roce: bool,
     /// GIDs that are set.
-    pub gids: Reading<Vec<Gid>>,
+    pub gids: Reading<Vec<PortGid>>,
     /// Network interface.
     pub netdev: Option<Netdev>,
     /// It has queue pairs of programs, or of the kernel's storage.
     pub in_use: bool,
     /// Its counters say that data passed it since its driver was loaded.
     pub was_used: bool,
-}
-
-/// An entry of a GID table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gid {
-    /// Index in the table.
-    pub index: u32,
-    /// The address.
-    pub bytes: [u8; 16],
-    /// `RoCE v2`: over UDP, which routers forward.
-    pub v2: bool,
-}
-
-impl Gid {
-    /// An IPv4 address.
-    pub fn ipv4(&self) -> Option<std::net::Ipv4Addr> {
-        std::net::Ipv6Addr::from(self.bytes).to_ipv4_mapped()
-    }
-
-    /// fe80::/64, which routers do not forward.
-    pub fn link_local(&self) -> bool {
-        self.bytes.starts_with(&[0xfe, 0x80])
-    }
 }
 
 /// A network interface under a port.
@@ -256,33 +234,15 @@ pub struct Pci {
     /// NUMA node.
     pub node: Option<u32>,
     /// The negotiated link: mega-transfers per second, lanes.
-    pub current: Reading<PciLink>,
+    pub current: Reading<PcieLink>,
     /// The link that the function is capable of.
-    pub max: Reading<PciLink>,
+    pub max: Reading<PcieLink>,
     /// The link that the bridge at the other end is capable of.
-    pub slot: Reading<PciLink>,
+    pub slot: Reading<PcieLink>,
     /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
     pub iommu: Reading<String>,
     /// Bridges above it that redirect traffic between devices (ACS).
     pub acs: Reading<Vec<String>>,
-}
-
-/// The speed and width of a PCI Express link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PciLink {
-    /// Mega-transfers per second and lane.
-    pub mega_transfers: u32,
-    /// How many lanes the link has.
-    pub width: u32,
-    /// The link's rate in one direction.
-    pub bits_per_sec: u64,
-}
-
-impl PciLink {
-    /// Its generation and lanes, as `Gen5 x16`.
-    pub(crate) fn words(self) -> String {
-        pcie::link_words(self.mega_transfers, self.width)
-    }
 }
 
 /// A NIC that could do RDMA and has no RDMA device.

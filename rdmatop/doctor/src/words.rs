@@ -58,7 +58,7 @@ impl Device {
 impl Port {
     /// Whether traffic can pass.
     pub(super) fn active(&self) -> bool {
-        self.state.known() == Some(&4)
+        self.state.known().is_some_and(|state| state.is_active())
     }
 }
 

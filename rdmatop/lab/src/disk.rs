@@ -33,7 +33,7 @@ pub(super) const MODULES: [&str; 7] = [
 pub(super) const WANTED: [&str; 2] = ["nvme_rdma", "nvmet_rdma"];
 
 const LIMIT: Duration = Duration::from_secs(20);
-const MOMENT: Duration = Duration::from_millis(20);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 fn file(disk: &MadeDisk) -> PathBuf {
     Path::new("/run/rdmatop").join(&disk.name)
@@ -114,7 +114,7 @@ pub(super) fn make(disk: &MadeDisk, netdev: &str, address: &str) -> Result<PathB
         if Instant::now() > end {
             return Err(LabError::NoDisk);
         }
-        thread::sleep(MOMENT);
+        thread::sleep(BETWEEN_LOOKS);
     }
 }
 

@@ -14,7 +14,7 @@ use rdmatop_base::text;
 
 /// How often it looks whether a removal is over, and the time between two looks: in all some 5 s.
 const PATIENCE: u32 = 20;
-const MOMENT: Duration = Duration::from_millis(100);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Removes what `up` made, and what a killed `lab run` left, last first. It says what is gone already, and
 /// forgets it; a thing that only has the name of ours is left alone.
@@ -88,7 +88,7 @@ pub(super) fn remove(
         if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
             break;
         }
-        thread::sleep(MOMENT);
+        thread::sleep(BETWEEN_LOOKS);
         present = host.devices()?;
         leaving = leaving_of(host, made, which, &present);
     }

@@ -6,8 +6,6 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use super::module::{self, Presence};
 use super::run::Wire;
@@ -88,8 +86,8 @@ pub(super) trait Host {
     fn netns_mode(&mut self) -> Option<NetnsMode>;
     /// RDMA devices; none where there is no RDMA.
     fn devices(&mut self) -> Result<Vec<Present>, LabError>;
-    /// Devices that are being removed, besides those that are `present`.
-    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+    /// Devices that are being removed.
+    fn leaving(&mut self) -> Vec<Leaving> {
         Vec::new()
     }
     /// Makes an rxe device.
@@ -210,13 +208,13 @@ impl Host for System {
                     name: netdev.name?,
                 })
             };
-            let dir = Path::new("/sys/class/infiniband").join(OsStr::from_bytes(&device.name.sysfs_bytes()));
+            let sysfs_name = device.name.sysfs_bytes();
+            let sysfs_name = OsStr::from_bytes(&sysfs_name);
             Present {
                 index: device.index,
                 node_guid: device.node_guid.map(|guid| guid.0),
-                inode: inode(&dir),
-                // `parent` is rdma_rxe's own; before Linux 5.11 its devices have a `device` link, too.
-                software: dir.join("parent").exists() || !dir.join("device").exists(),
+                inode: inode(&Path::new("/sys/class/infiniband").join(sysfs_name)),
+                software: !sysfs::is_hardware(&Root::default(), sysfs_name),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,
             }
@@ -224,27 +222,22 @@ impl Host for System {
         Ok(present.collect())
     }
 
-    fn leaving(&mut self, present: &[Present]) -> Vec<Leaving> {
+    fn leaving(&mut self) -> Vec<Leaving> {
         let root = Root::default();
-        let listed = |devices: &[Present], dir: &OsStr| {
-            let same = |device: &Present| OsStr::from_bytes(&device.name.sysfs_bytes()) == dir;
-            devices.iter().any(same)
-        };
-        let dirs = || sysfs::list_devices(&root).unwrap_or_default();
         let shared = |nldev: &mut Nldev<Socket>| {
             let settings = nldev.sys_get().ok();
             settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
         };
         let shared = self.nldev().is_ok_and(shared);
-        let mut found = removal::unlisted(&root, &dirs(), |dir| listed(present, dir), shared);
+        // What cannot be listed may be there: nothing of it is forgotten.
+        let listed = || {
+            let devices = self.devices().unwrap_or_default();
+            Ok::<_, LabError>(devices.into_iter().map(|device| device.name).collect())
+        };
+        let found = removal::waiting(&root, shared, listed).unwrap_or_default();
         if found.is_empty() {
             return Vec::new();
         }
-        // One that is just being made looks the same for some milliseconds.
-        thread::sleep(Duration::from_millis(250));
-        let now = self.devices().unwrap_or_default();
-        let still = removal::unlisted(&root, &dirs(), |dir| listed(&now, dir), shared);
-        found.retain(|dir| still.contains(dir));
         let held = removal::holders(&root).to_string();
         let leaving = |dir: OsString| Leaving {
             name: Name::from(dir.as_bytes()),
@@ -413,8 +406,7 @@ impl Host for System {
 }
 
 fn kernel() -> String {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    kernel.trim().to_string()
+    Root::default().kernel_release().unwrap_or_default()
 }
 
 fn inode(path: &Path) -> Option<u64> {

@@ -35,6 +35,7 @@ use self::say::Printer;
 use self::store::Store;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_sources::netlink::error::NetlinkError;
+use rdmatop_sources::root::Root;
 
 /// Arguments of `rdmatop lab`.
 #[derive(Debug, Clone, Args)]
@@ -323,11 +324,11 @@ fn run_on(
 /// list of modules cannot be read.
 pub fn softroce() -> Option<Result<(), NextStep>> {
     let root = Path::new("/");
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    match module::presence(root, kernel.trim(), "rdma_rxe") {
+    let kernel = Root::default().kernel_release().unwrap_or_default();
+    match module::presence(root, &kernel, "rdma_rxe") {
         Presence::Loaded | Presence::Loadable => Some(Ok(())),
         Presence::Unknown => None,
-        Presence::Absent => match module::no_module(root, kernel.trim(), "rdma_rxe") {
+        Presence::Absent => match module::no_module(root, &kernel, "rdma_rxe") {
             LabError::NoModule { advice, .. } => Some(Err(advice)),
             _ => None,
         },

@@ -2,11 +2,7 @@
 use super::LabError;
 use super::host::{Host, Interface, Leaving, Present};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
-
-/// A value that is not known on one side speaks neither for nor against.
-fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-    one.zip(other).is_none_or(|(one, other)| one == other)
-}
+use rdmatop_sources::owned_file::agree;
 
 /// The device that `ours` is about, whatever it is called by now.
 ///
@@ -15,7 +11,7 @@ fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
 pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'a Present> {
     present.iter().find(|it| match &ours.found {
         Some(found) => {
-            it.index == found.index && same(it.node_guid, found.node_guid) && same(it.inode, found.inode)
+            it.index == found.index && agree(it.node_guid, found.node_guid) && agree(it.inode, found.inode)
         }
         None => {
             it.software
@@ -32,7 +28,7 @@ pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> 
     if missing.is_empty() {
         return Vec::new();
     }
-    let mut leaving = host.leaving(present);
+    let mut leaving = host.leaving();
     leaving.retain(|going| missing.iter().any(|ours| going.name == *ours.name));
     leaving
 }
@@ -40,7 +36,7 @@ pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> 
 /// The interface that `ours` is about. One that was about to be made is known by its made-up address.
 pub(super) fn interface<'a>(ours: &MadeInterface, present: &'a [Interface]) -> Option<&'a Interface> {
     present.iter().find(|it| match &ours.found {
-        Some(found) => it.index == found.index && same(it.inode, found.inode),
+        Some(found) => it.index == found.index && agree(it.inode, found.inode),
         None => it.address == Some(ours.address),
     })
 }
@@ -62,8 +58,9 @@ pub(super) fn found_interface(present: &Interface) -> FoundInterface {
     }
 }
 
-/// Drops from the list what was not made after all or is gone, and completes what is there.
-pub(super) fn drop_missing(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
+/// Compares the list with what is there: what was not made after all or is gone leaves the list, and what is
+/// there is completed.
+pub(super) fn compare(host: &mut dyn Host, made: &mut Made) -> Result<(), LabError> {
     let devices = host.devices()?;
     let leaving = leaving(host, made, &devices);
     made.devices.retain_mut(|ours| {
@@ -84,7 +81,7 @@ pub(super) fn drop_missing(host: &mut dyn Host, made: &mut Made) -> Result<(), L
     made.module = made
         .module
         .take()
-        .filter(|ours| loaded.is_some() && same(ours.inode, loaded));
+        .filter(|ours| loaded.is_some() && agree(ours.inode, loaded));
     if let Some(ours) = &mut made.module {
         ours.inode = loaded;
     }

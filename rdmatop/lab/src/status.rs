@@ -27,7 +27,7 @@ pub(super) fn status(
         Err(_) => None,
     };
     let present = host.devices()?;
-    let leaving = host.leaving(&present);
+    let leaving = host.leaving();
     let listed = made.as_ref().map_or(0, |made| made.devices.len());
     if leaving.is_empty() && present.is_empty() && listed == 0 {
         say.line(format_args!("no RDMA devices; `sudo rdmatop lab up` makes one"));

@@ -98,7 +98,7 @@ impl Store {
                 Ok(()) if self.is_current(&dir) && fstat(&lock).is_ok_and(|stat| stat.st_nlink > 0) => {
                     // Only the holder of the lock writes it, so a killed `rdmatop lab` left it. If it cannot
                     // be removed, `save` reports that.
-                    let _ = dir.remove(&owned_file::new(FILE));
+                    let _ = dir.remove(&owned_file::unfinished(FILE));
                     return Ok(Locked {
                         store: self,
                         dir,
@@ -310,7 +310,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         store.lock().unwrap().save(&something()).unwrap();
-        let left = store.dir.join(owned_file::new(FILE));
+        let left = store.dir.join(owned_file::unfinished(FILE));
         fs::write(&left, "{").unwrap();
         drop(store.lock().unwrap());
         assert!(!left.exists());
@@ -324,7 +324,7 @@ mod tests {
         let victim = dir.path().join("victim");
         fs::write(&victim, "kept").unwrap();
         let locked = store.lock().unwrap();
-        symlink(&victim, store.dir.join(owned_file::new(FILE))).unwrap();
+        symlink(&victim, store.dir.join(owned_file::unfinished(FILE))).unwrap();
         locked.save(&something()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
         assert_eq!(store.read().unwrap(), Some(something()));

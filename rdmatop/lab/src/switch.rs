@@ -21,7 +21,7 @@ use rdmatop_sources::netlink::error::NetlinkError;
 
 /// A port is ready within milliseconds, on an emulated machine within a second.
 const LIMIT: Duration = Duration::from_secs(20);
-const MOMENT: Duration = Duration::from_millis(20);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The switch.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ pub(super) fn await_device(name: &str) -> Result<(), LabError> {
         if Instant::now() > end {
             return Err(LabError::NotReady(name.into()));
         }
-        thread::sleep(MOMENT);
+        thread::sleep(BETWEEN_LOOKS);
     }
     Ok(())
 }

@@ -135,7 +135,7 @@ impl Host for Machine {
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
         Ok(self.devices.clone())
     }
-    fn leaving(&mut self, _present: &[Present]) -> Vec<Leaving> {
+    fn leaving(&mut self) -> Vec<Leaving> {
         let leaving = |name: &String| Leaving {
             name: Name::from(name.as_str()),
             held: "held by 231 (ib_send_bw)".to_owned(),

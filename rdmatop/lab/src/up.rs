@@ -29,7 +29,7 @@ pub(super) fn up(
     }
     let mut save = |made: &Made| locked.save(made);
     load_rxe(host, &mut made, &mut save, say)?;
-    ours::drop_missing(host, &mut made)?;
+    ours::compare(host, &mut made)?;
     save(&made)?;
     let present = host.devices()?;
     let leaving = ours::leaving(host, &made, &present);
@@ -71,7 +71,7 @@ pub(super) fn up(
         });
         save(&made)?;
         let added = host.add_device(&name, &netdev);
-        ours::drop_missing(host, &mut made)?;
+        ours::compare(host, &mut made)?;
         save(&made)?;
         added?;
         say.line(format_args!("made {name} on {}", netdev.name));
@@ -152,7 +152,7 @@ fn own_dummy(
         });
         save(made)?;
         let added = host.add_dummy(&name, address);
-        ours::drop_missing(host, made)?;
+        ours::compare(host, made)?;
         save(made)?;
         added?;
     }

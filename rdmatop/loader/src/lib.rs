@@ -22,7 +22,6 @@ pub mod plan;
 pub mod session;
 pub mod user;
 
-pub use hooks::datapath::Attach;
 pub use load::object::available as object_available;
 pub use manager::{Manager, StopHandle, panicked::reported, report::not_started};
 pub use maps::sweep::MapSweep;

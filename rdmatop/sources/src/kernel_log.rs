@@ -60,6 +60,7 @@ impl KernelLog {
     /// Errors since the last look, or why the log cannot be read.
     pub fn errors(&mut self) -> Result<Vec<LoggedError>, &Cause> {
         let Ok(file) = &self.0 else {
+            // The cause. A `match` would keep it borrowed where another is written below.
             return self.0.as_ref().map(|_| Vec::new());
         };
         let (mut errors, mut record) = (Vec::new(), [0; RECORD]);

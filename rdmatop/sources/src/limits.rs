@@ -58,13 +58,7 @@ fn charges_locked_memory(version: Option<(u32, u32)>) -> bool {
 
 /// Major and minor version of the kernel.
 pub fn kernel_version() -> Option<(u32, u32)> {
-    let root = Root::default();
-    version_of(&root.line(&root.proc("sys/kernel/osrelease"))?)
-}
-
-fn version_of(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    Root::default().kernel_version()
 }
 
 /// Address space that is left, bytes; `None` without a limit.
@@ -97,7 +91,11 @@ mod tests {
             ("6.1.0-41", false),
             ("", false),
         ] {
-            assert_eq!(charges_locked_memory(version_of(release)), charges, "{release}");
+            assert_eq!(
+                charges_locked_memory(crate::root::kernel_version(release)),
+                charges,
+                "{release}"
+            );
         }
     }
 

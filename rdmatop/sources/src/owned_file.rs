@@ -112,12 +112,12 @@ impl Directory {
     /// Writes a new file and renames it over the old one, so that one whole file is there whatever happens.
     /// When this returns it is there for good.
     pub fn write(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let new = new(name);
+        let new = unfinished(name);
         self.remove(&new)?;
         // O_EXCL follows no link.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.fd, &new, flags, Mode::from_raw_mode(mode))?);
-        // Whatever the umask is.
+        // The umask may have taken bits of it.
         fchmod(&file, Mode::from_raw_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -134,8 +134,14 @@ impl Directory {
     }
 }
 
+/// Whether what a file says of a thing is true of one that is there. A value that is not known on one side
+/// speaks neither for nor against.
+pub fn agree<T: PartialEq>(listed: Option<T>, found: Option<T>) -> bool {
+    listed.zip(found).is_none_or(|(listed, found)| listed == found)
+}
+
 /// The name of a file while it is written.
-pub fn new(name: &str) -> String {
+pub fn unfinished(name: &str) -> String {
     format!("{name}.new")
 }
 

@@ -51,40 +51,34 @@ pub fn shed(counters: bool) {
     } else {
         PERMITTED
     };
-    let sets = CapabilitySets {
-        effective: now.effective & KEPT,
-        permitted: now.permitted & permitted,
-        inheritable: CapabilitySet::empty(),
-    };
-    log::info!(effective:? = sets.effective, permitted:? = sets.permitted; "rights kept");
-    // The kernel does not refuse to give up rights; if it did, the old rights would stay.
-    let _ = set_capabilities(None, sets);
+    let (effective, permitted) = (now.effective & KEPT, now.permitted & permitted);
+    log::info!(effective:? = effective, permitted:? = permitted; "rights kept");
+    keep(effective, permitted);
     let _ = set_no_new_privs(true);
     syscalls::refuse();
 }
 
-/// The calling thread gives up everything: it runs code that is not ours.
-pub fn renounce() {
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
+/// The calling thread gives up all other rights.
+fn keep(effective: CapabilitySet, permitted: CapabilitySet) {
+    let sets = CapabilitySets {
+        effective,
+        permitted,
         inheritable: CapabilitySet::empty(),
     };
-    // As in `shed`.
-    let _ = set_capabilities(None, none);
+    // The kernel does not refuse to give up rights; if it did, the old rights would stay.
+    let _ = set_capabilities(None, sets);
+}
+
+/// The calling thread gives up everything: it runs code that is not ours.
+pub fn renounce() {
+    keep(CapabilitySet::empty(), CapabilitySet::empty());
 }
 
 /// The helper gives up everything that it does not need to read the memory of others.
 pub fn keep_for_helper() {
     let Ok(now) = capabilities(None) else { return };
     let kept = now.permitted & HELPER;
-    let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
-        inheritable: CapabilitySet::empty(),
-    };
-    // As in `shed`.
-    let _ = set_capabilities(None, sets);
+    keep(kept, kept);
     let _ = set_no_new_privs(true);
 }
 

@@ -10,11 +10,14 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use super::{
     foreign,
+    netlink::name::Name,
     open_files::{self, Ends},
-    sysfs::{device_dir, verbs_files},
+    sysfs::{device_dir, list_devices, verbs_files},
 };
 use crate::root::Root;
 use rdmatop_base::text;
@@ -101,6 +104,36 @@ pub fn unlisted(
     let files = files.unwrap_or_default();
     left.retain(|dir| !files.values().any(|device| device == dir));
     left
+}
+
+/// As [`unlisted`], twice: a device that is being created looks for some milliseconds like one that is being
+/// removed. `listed` asks netlink for the devices that it lists, all of them.
+///
+/// # Errors
+///
+/// That of `listed`.
+pub fn waiting<E>(
+    root: &Root,
+    shared: bool,
+    mut listed: impl FnMut() -> Result<Vec<Name>, E>,
+) -> Result<Vec<OsString>, E> {
+    let mut look = || {
+        let names: Vec<_> = listed()?.iter().map(Name::sysfs_bytes).collect();
+        let has = |dir: &OsStr| names.iter().any(|name| **name == *dir.as_bytes());
+        Ok(unlisted(
+            root,
+            &list_devices(root).unwrap_or_default(),
+            has,
+            shared,
+        ))
+    };
+    let mut found = look()?;
+    if !found.is_empty() {
+        thread::sleep(Duration::from_millis(250));
+        let still = look()?;
+        found.retain(|dir| still.contains(dir));
+    }
+    Ok(found)
 }
 
 /// Verbs files and the directories of their devices; `None` where ib_uverbs is not loaded.

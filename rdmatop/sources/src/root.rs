@@ -122,6 +122,16 @@ impl Root {
         self.value(path).map(|raw| text::sanitize(&raw))
     }
 
+    /// The kernel's release.
+    pub fn kernel_release(&self) -> Option<String> {
+        self.line(&self.proc("sys/kernel/osrelease"))
+    }
+
+    /// Major and minor number of it.
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
+        kernel_version(&self.kernel_release()?)
+    }
+
     /// An unsigned number, decimal or with `0x`.
     pub fn number(&self, path: &Path) -> Option<u64> {
         parse_u64(&self.value(path)?)
@@ -257,6 +267,17 @@ pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 pub(crate) fn meaningful(raw: &[u8]) -> Option<&[u8]> {
     let trimmed = raw.trim_ascii();
     (!trimmed.is_empty() && !trimmed.starts_with(b"N/A")).then_some(trimmed)
+}
+
+/// A hexadecimal number without `0x`.
+pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// Major and minor number of a kernel's release.
+pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// A whole trimmed text as an unsigned number, decimal or with `0x`; a sign, a unit or an overflow is `None`.

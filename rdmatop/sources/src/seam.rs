@@ -59,9 +59,7 @@ impl Wants {
     pub fn is_light(&self) -> bool {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
-}
 
-impl Wants {
     /// Something is wanted of certain processes.
     pub fn is_of_processes(&self) -> bool {
         !self.processes.is_empty() || !self.locked.is_empty()
@@ -142,7 +140,7 @@ pub struct Feed {
 }
 
 /// An input with the present time: a source hands over what it has just read, and may then wait for room.
-fn read(input: Input) -> Message {
+fn stamped(input: Input) -> Message {
     Message::Input(input.at(now()))
 }
 
@@ -159,7 +157,7 @@ impl Feed {
 
     /// Sends, or counts the message as dropped when the channel is full. Never blocks.
     pub fn offer(&self, input: Input) -> Result<(), Ended> {
-        match self.to.try_send(read(input)) {
+        match self.to.try_send(stamped(input)) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -172,12 +170,12 @@ impl Feed {
     /// Waits for room. For a source with a buffer of its own, such as the ring buffer: the kernel counts what
     /// that buffer loses meanwhile.
     pub async fn send(&self, input: Input) -> Result<(), Ended> {
-        self.to.send(read(input)).await.map_err(|_| Ended)
+        self.to.send(stamped(input)).await.map_err(|_| Ended)
     }
 
     /// As [`Feed::send`] from a thread that may block. Must not be called on the runtime's thread.
     pub fn send_blocking(&self, input: Input) -> Result<(), Ended> {
-        self.to.blocking_send(read(input)).map_err(|_| Ended)
+        self.to.blocking_send(stamped(input)).map_err(|_| Ended)
     }
 
     /// All polled sources had their turn.

@@ -39,10 +39,10 @@ const HANG: Duration = if cfg!(test) {
 const QUIET: Duration = Duration::from_millis(50);
 /// Between the two samples of a one-shot mode new processes are looked up this often: a process that ends
 /// before the second sample has left /proc by then.
-const LOOK_UP: Duration = Duration::from_millis(200);
+const PROCESSES_EVERY: Duration = Duration::from_millis(200);
 /// A mode that shows findings and no counters reads what findings need this often: some read rates, and most
 /// last for seconds before they are raised.
-const LOOK: Duration = if cfg!(test) {
+const FINDINGS_EVERY: Duration = if cfg!(test) {
     Duration::from_millis(90)
 } else {
     Duration::from_millis(1900)
@@ -70,7 +70,7 @@ pub(super) struct Settings {
     pub(super) filter: Filter,
     /// Whether counters are shown.
     pub(super) counters: bool,
-    /// Whether findings are shown where counters are not: what they need is read every [`LOOK`].
+    /// Whether findings are shown where counters are not: what they need is read every [`FINDINGS_EVERY`].
     pub(super) findings: bool,
     /// Each sample has TCP connections, not only the last.
     pub(super) tcp: bool,
@@ -116,7 +116,7 @@ pub(super) struct Pump {
     /// A round that only looks up processes is under way: its end counts as no sample.
     looking_up: bool,
     /// When what findings need was last read, in a mode without counters.
-    looked: Option<Instant>,
+    read_for_findings: Option<Instant>,
     /// A way into the channel, for a source that the mode starts later.
     feed: Option<Feed>,
     /// Counts of events by their fate.
@@ -176,7 +176,7 @@ impl Pump {
             told_events: None,
             introduced: false,
             looking_up: false,
-            looked: None,
+            read_for_findings: None,
             feed: kept,
             counts: EventCounts::default(),
             report,
@@ -278,13 +278,13 @@ impl Pump {
         let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
         tokio::pin!(until);
-        let mut next = Instant::now() + LOOK_UP;
+        let mut next = Instant::now() + PROCESSES_EVERY;
         loop {
             tokio::select! {
                 biased;
                 done = &mut until => return done,
                 () = sleep_until(next) => {
-                    next = Instant::now() + LOOK_UP;
+                    next = Instant::now() + PROCESSES_EVERY;
                     self.look_up();
                 }
                 Some(message) = self.messages.recv() => {
@@ -408,9 +408,12 @@ impl Pump {
     fn order(&mut self, last: bool, once: bool) {
         let on = self.latest.health.follows_qps;
         let repair = self.round == 0 || (on && !self.synced) || self.engine.wants_repair();
-        let look = self.settings.findings && self.looked.is_none_or(|at| at.elapsed() >= LOOK);
+        let look = self.settings.findings
+            && self
+                .read_for_findings
+                .is_none_or(|at| at.elapsed() >= FINDINGS_EVERY);
         if look {
-            self.looked = Some(Instant::now());
+            self.read_for_findings = Some(Instant::now());
         }
         let mut wants = Wants {
             round: self.round,

@@ -14,7 +14,7 @@ use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
 use super::{ring, work};
 use crate::cli::{AttachMode, MOST_QPS};
-use rdmatop_loader::{Attach, Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported};
+use rdmatop_loader::{Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::event::EventKind;
 use rdmatop_model::input::EbpfState;
@@ -55,7 +55,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
         .iter()
         .find(|cause| cause.id.denies_rdma())
         .cloned();
-    let nested_pids = platform.surroundings.initial_pid_namespace == Some(false);
+    let nested_pids = platform.namespaces.initial_pid_namespace == Some(false);
     let available = platform.host.memory_available;
     // Without /sys this is unknown: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
@@ -119,11 +119,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
             Mode::Lines => Scope::Events(needed(plan)),
             Mode::Live { .. } | Mode::Once | Mode::Check | Mode::Probes => Scope::All,
         },
-        attach: match attach {
-            AttachMode::Auto => Attach::Auto,
-            AttachMode::Kprobe => Attach::Kprobe,
-            AttachMode::Fentry => Attach::Fentry,
-        },
+        fentry: attach == AttachMode::Fentry,
         verb_times: plan.verb_times,
         max_qps: plan.max_qps,
         uprobes: plan.uprobes.map(|Uprobes { pid, limit }| UserOptions {

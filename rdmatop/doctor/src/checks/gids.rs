@@ -4,7 +4,7 @@ use crate::{facts::Facts, line::Lines, words::port_name};
 use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
-    let mut places: Vec<u32> = Vec::new();
+    let mut places: Vec<u16> = Vec::new();
     let mut fine = 0;
     for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
         let name = port_name(device, port);
@@ -15,19 +15,21 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             "sudo ip address add ADDRESS/PREFIX dev {}   # until the next boot",
             ShellWord::or(netdev, "INTERFACE")
         );
-        // A device of iWARP kind has none.
         let Some(gids) = out.known(&port.gids, &name, format!("addresses (GIDs) of {name}"), "") else {
             continue;
         };
-        let v2 = || gids.iter().filter(|gid| gid.v2);
-        if let Some(gid) = v2().find(|gid| gid.ipv4().is_some()) {
-            places.push(gid.index);
+        let v2 = || gids.iter().filter(|gid| gid.is_v2());
+        let ipv4 = v2().find(|gid| gid.gid.ipv4().is_some());
+        places.extend(ipv4.map(|gid| gid.index));
+        if ipv4.is_some() || v2().any(|gid| !gid.gid.is_link_local()) {
             fine += 1;
-        } else if v2().any(|gid| !gid.link_local()) {
-            fine += 1;
-        } else if !port.active() {
-            // A spare: libraries use no port that is not ACTIVE.
-        } else if v2().next().is_some() {
+            continue;
+        }
+        // Libraries use no port that is not ACTIVE.
+        if !port.active() {
+            continue;
+        }
+        if v2().next().is_some() {
             out.warn(
                 &name,
                 format!("{name} has a link-local address (GID) only"),

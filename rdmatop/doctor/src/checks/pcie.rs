@@ -7,11 +7,17 @@ use crate::{
     line::Lines,
     words::{count, names, rate},
 };
+use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
+use rdmatop_model::input::PcieLink;
 
 /// The address of the card of a PCI function, without the number of the function.
 fn card(pci: &Pci) -> &str {
     pci.address.split('.').next().unwrap_or_default()
+}
+
+fn in_words(link: &PcieLink) -> String {
+    link_words(link.mega_transfers, link.width)
 }
 
 /// Bits per second of the ACTIVE ports of a card, whose functions share its link. Virtual functions have the
@@ -45,11 +51,11 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
             continue;
         };
         let wanted = wanted(facts, pci);
-        let carries_all = current.bits_per_sec >= wanted;
-        let carried = format!("{}, the ports {}", rate(current.bits_per_sec), rate(wanted));
+        let carries_all = current.bps >= wanted;
+        let carried = format!("{}, the ports {}", rate(current.bps), rate(wanted));
         // Nothing can be done about a card that has less PCIe than ports, as that of DGX Spark.
-        if current.bits_per_sec >= max.bits_per_sec {
-            let link = current.words();
+        if current.bps >= max.bps {
+            let link = in_words(current);
             if !carries_all {
                 full.push((
                     *name,
@@ -62,16 +68,17 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         }
         let better = nics.iter().any(|(_, other)| {
             other.max.known() == Some(max)
-                && other
-                    .current
-                    .known()
-                    .is_some_and(|other| other.bits_per_sec > current.bits_per_sec)
+                && other.current.known().is_some_and(|other| other.bps > current.bps)
         });
-        let text = format!("{name} is on PCIe {}, could do {}", current.words(), max.words());
+        let text = format!(
+            "{name} is on PCIe {}, could do {}",
+            in_words(current),
+            in_words(max)
+        );
         let address = ShellWord::new(&pci.address, "ADDRESS");
         let remedy = match pci.slot.known() {
             // Both ends could do more: the contacts are bad, or a setting limits the link.
-            Some(slot) if current.bits_per_sec < slot.bits_per_sec => step!(
+            Some(slot) if current.bps < slot.bps => step!(
                 "reseat the card; again -> BIOS, riser; sudo lspci -vvs {} | grep Lnk",
                 address
             ),
@@ -94,7 +101,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
                 remedy,
             );
         } else {
-            let link = current.words();
+            let link = in_words(current);
             if !fine.contains(&link) {
                 fine.push(link);
             }

@@ -8,6 +8,7 @@ use crate::{
     words::{names, port_name, rate as in_words},
 };
 use rdmatop_base::fabric;
+use rdmatop_base::ib::{PhysState, PortState};
 use rdmatop_base::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
@@ -28,7 +29,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     for (device, port) in &all {
         let name = port_name(device, port);
         match (port.state.known(), port.state.unreadable()) {
-            (Some(4), _) => {}
+            (Some(state), _) if state.is_active() => {}
             (Some(state), _) => {
                 let expected = expected(&all, device, port, active);
                 let off = port
@@ -122,9 +123,10 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
 
 /// Whether there is a signal in its cable.
 fn has_signal(port: &Port) -> bool {
-    let waits = port.link_layer.as_deref() == Some("InfiniBand") && matches!(port.state.known(), Some(2 | 3));
+    let waits = port.link_layer.as_deref() == Some("InfiniBand")
+        && port.state.known().is_some_and(|state| state.waits());
     let carrier = port.netdev.as_ref().and_then(|netdev| netdev.carrier);
-    waits || carrier.unwrap_or(port.physical.known() == Some(&5))
+    waits || carrier.unwrap_or(port.physical.known() == Some(&PhysState::LINK_UP))
 }
 
 /// Link layers, each once.
@@ -148,11 +150,18 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
     names(&kinds)
 }
 
-fn down(device: &str, state: u32, port: &Port, name: &str, expected: Option<&'static str>, out: &mut Lines) {
+fn down(
+    device: &str,
+    state: PortState,
+    port: &Port,
+    name: &str,
+    expected: Option<&'static str>,
+    out: &mut Lines,
+) {
     let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
     let is_infiniband = port.link_layer.as_deref() == Some("InfiniBand");
     // A port that waits for its subnet manager has a signal.
-    if is_infiniband && matches!(state, 2 | 3) {
+    if is_infiniband && state.waits() {
         return out.fail(
             name,
             format!("{name} waits for the subnet manager (state {})", word(state)),
@@ -164,9 +173,9 @@ fn down(device: &str, state: u32, port: &Port, name: &str, expected: Option<&'st
     let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
     let Some(netdev) = netdev else {
         let signal = match port.physical.known() {
-            Some(2) => "it looks for a signal",
-            Some(3) => "it is disabled",
-            Some(5) => "the cable has a signal",
+            Some(&PhysState::POLLING) => "it looks for a signal",
+            Some(&PhysState::DISABLED) => "it is disabled",
+            Some(&PhysState::LINK_UP) => "the cable has a signal",
             _ => "no signal is known",
         };
         return out.fail(
@@ -219,14 +228,10 @@ fn down(device: &str, state: u32, port: &Port, name: &str, expected: Option<&'st
     out.alias(&netdev.name);
 }
 
-fn word(state: u32) -> &'static str {
+fn word(state: PortState) -> &'static str {
     match state {
-        0 => "NOP",
-        1 => "down",
-        2 => "INIT",
-        3 => "ARMED",
-        5 => "ACTIVE_DEFER",
-        _ => "in an unknown state",
+        PortState::DOWN => "down",
+        state => state.name().unwrap_or("in an unknown state"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::traffic::Traffic;
 use crate::LabError;
 
 /// How often programs are looked at.
-const MOMENT: Duration = Duration::from_millis(100);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// The signals that end a scenario, noted from the moment this is made, and its time.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Ending {
                     std::task::Poll::Pending
                 }
             });
-            tokio::time::timeout(MOMENT, received).await.is_ok()
+            tokio::time::timeout(BETWEEN_LOOKS, received).await.is_ok()
         };
         self.runtime.block_on(next)
     }

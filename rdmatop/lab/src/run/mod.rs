@@ -152,7 +152,7 @@ impl<'a> Lab<'a> {
     ) -> Result<Option<PathBuf>, LabError> {
         let locked = self.locked;
         up::load_rxe(host, &mut self.made, &mut |made| locked.save(made), say)?;
-        ours::drop_missing(host, &mut self.made)?;
+        ours::compare(host, &mut self.made)?;
         self.save()?;
         let switch = match scenario.wire {
             Wire::None => None,
@@ -229,7 +229,7 @@ impl<'a> Lab<'a> {
             Some(switch) => host.add_port(switch, &name, address, mtu),
             None => host.add_inside(&name, address),
         };
-        ours::drop_missing(host, &mut self.made)?;
+        ours::compare(host, &mut self.made)?;
         self.save()?;
         added?;
         let present = host.interfaces();
@@ -254,7 +254,7 @@ impl<'a> Lab<'a> {
         });
         self.save()?;
         let added = host.add_device(&name, netdev);
-        ours::drop_missing(host, &mut self.made)?;
+        ours::compare(host, &mut self.made)?;
         self.save()?;
         added
     }

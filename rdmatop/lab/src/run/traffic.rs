@@ -15,7 +15,7 @@ use crate::LabError;
 
 /// How long programs may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(3);
-const MOMENT: Duration = Duration::from_millis(20);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Programs that run; killed when this is dropped.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Traffic {
             {
                 break;
             }
-            thread::sleep(MOMENT);
+            thread::sleep(BETWEEN_LOOKS);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{LabError, RunArgs};
 
 /// How long a child may take to end: the scenario takes its devices down, the view detaches its programs.
 const GRACE: Duration = Duration::from_secs(30);
-const MOMENT: Duration = Duration::from_millis(50);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Runs both until one of them ends.
 pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
@@ -89,7 +89,7 @@ fn end(child: &mut Child) {
     }
     let last = Instant::now() + GRACE;
     while alive(child) && Instant::now() < last {
-        thread::sleep(MOMENT);
+        thread::sleep(BETWEEN_LOOKS);
     }
     let _ = child.kill();
     let _ = child.wait();

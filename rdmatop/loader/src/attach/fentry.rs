@@ -48,14 +48,8 @@ pub(super) enum FentryError {
         error: io::Error,
     },
     /// The kernel refused.
-    #[error("{what}")]
-    Refused {
-        /// Step.
-        what: &'static str,
-        /// The kernel's answer.
-        #[source]
-        error: io::Error,
-    },
+    #[error("cannot attach")]
+    Refused(#[source] io::Error),
 }
 
 /// A module whose functions fentry and fexit programs can be attached to.
@@ -99,10 +93,7 @@ impl Module {
         let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
         let link = link.map_err(|error| match error.raw_os_error() {
             Some(ENOTSUPP) => FentryError::Unsupported,
-            _ => FentryError::Refused {
-                what: "cannot attach",
-                error,
-            },
+            _ => FentryError::Refused(error),
         })?;
         Ok((program, link))
     }

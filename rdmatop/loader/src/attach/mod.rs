@@ -4,7 +4,8 @@ pub(crate) mod probe;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    io,
+    error::Error,
+    io, iter,
     os::fd::OwnedFd,
 };
 
@@ -24,7 +25,7 @@ use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::Verdict,
 };
-use rdmatop_sources::{limits, platform::Surroundings, root::Root};
+use rdmatop_sources::{limits, platform::Namespaces, root::Root};
 
 /// An attached program, which runs until this is dropped.
 #[derive(Debug)]
@@ -159,16 +160,7 @@ impl<'a> Attacher<'a> {
             Decision::Attach(partial) => (partial, false),
             Decision::AttachRaw(partial) => (partial, true),
         };
-        let mut outcome = Outcome {
-            hook,
-            second: raw,
-            verdict: if partial.is_some() {
-                Verdict::Partial
-            } else {
-                Verdict::Ok
-            },
-            obstacles: partial.into_iter().collect(),
-        };
+        let mut outcome = Outcome::on(hook, raw, partial);
         match self.by_fentry(hook) {
             Some(Ok(attached)) => {
                 self.programs.push(attached);
@@ -269,24 +261,23 @@ impl<'a> Attacher<'a> {
 /// exist (`bpf_tracing_func_proto`). In a container the lockdown mode may not be readable.
 const REFUSES_TO_READ: [&str; 2] = ["cannot use helper bpf_probe_read", "unknown func bpf_probe_read"];
 
+/// The remedy where lockdown lets no program read the kernel's memory.
+pub(super) const WITHOUT_LOCKDOWN: &str = "boot with lockdown=integrity";
+
 fn reads_forbidden() -> Obstacle {
     Obstacle::new(
         CauseId::Lockdown,
         "the kernel does not let eBPF read its memory, as under lockdown `confidentiality`",
-        "boot with lockdown=integrity",
+        WITHOUT_LOCKDOWN,
     )
 }
 
 /// Turns an error and its chain of causes into an obstacle. Cuts long text, because a verifier log can have
 /// hundreds of kilobytes.
-pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
+pub(super) fn explain(error: &(dyn Error + 'static)) -> Obstacle {
     const LIMIT: usize = 400;
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
+    let texts: Vec<String> = chain(error).map(ToString::to_string).collect();
+    let text = texts.join(": ");
     if REFUSES_TO_READ.iter().any(|words| text.contains(words)) {
         return reads_forbidden();
     }
@@ -294,7 +285,7 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
     if text.chars().count() > LIMIT {
         text = text.chars().take(LIMIT).collect::<String>() + " ...";
     }
-    let (id, remedy) = match first_errno(error) {
+    let (id, remedy) = match chain(error).find_map(|cause| errno(cause.downcast_ref()?)) {
         // Root of a user namespace has every capability there, but none that the kernel checks for eBPF.
         Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => (
             CauseId::NotPermitted,
@@ -320,24 +311,13 @@ pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> Obstacle {
 }
 
 fn in_user_namespace() -> bool {
-    let surroundings = Surroundings::read(&Root::default());
-    surroundings.initial_user_namespace == Some(false)
+    let namespaces = Namespaces::read(&Root::default());
+    namespaces.initial_user_namespace == Some(false)
 }
 
-/// The first errno in the chain of causes.
-fn first_errno(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
-    let mut at = Some(error);
-    while let Some(cause) = at {
-        if let Some(errno) = errno_in(cause) {
-            return Some(errno);
-        }
-        at = cause.source();
-    }
-    None
-}
-
-fn errno_in(error: &(dyn std::error::Error + 'static)) -> Option<Errno> {
-    errno(error.downcast_ref::<io::Error>()?)
+/// An error and its causes, the outermost first.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |error| Error::source(*error))
 }
 
 fn errno(error: &io::Error) -> Option<Errno> {

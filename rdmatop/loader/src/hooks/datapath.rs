@@ -12,18 +12,6 @@ use crate::{
     user,
 };
 
-/// Which programs to attach to hooks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attach {
-    /// The choice for a long run: kprobes, because fentry keeps the modules from being unloaded.
-    #[default]
-    Auto,
-    /// kprobes.
-    Kprobe,
-    /// fentry and fexit where the kernel supports them and they miss nothing, kprobes elsewhere.
-    Fentry,
-}
-
 /// A provider's data path.
 #[derive(Clone, Copy, Debug)]
 pub struct DataPath {

@@ -73,14 +73,7 @@ fn no_symbols() -> Obstacle {
 /// counts the names from Linux 6.7 on; stable kernels got that at different times. Other kernels would probe
 /// the first such function.
 fn refuses_ambiguous_names(root: &Root) -> bool {
-    let release = root.line(&root.proc("sys/kernel/osrelease")).unwrap_or_default();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|part| part.parse::<u32>().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) => (major, minor) >= (6, 7),
-        _ => false,
-    }
+    root.kernel_version().is_some_and(|version| version >= (6, 7))
 }
 
 /// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200

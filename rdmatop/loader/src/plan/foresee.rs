@@ -58,13 +58,7 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
             Decision::Attach(partial) => (false, partial),
             Decision::AttachRaw(partial) => (true, partial),
         };
-        let verdict = partial.as_ref().map_or(Verdict::Ok, |_| Verdict::Partial);
-        outcomes.push(Outcome {
-            hook,
-            second,
-            verdict,
-            obstacles: partial.into_iter().collect(),
-        });
+        outcomes.push(Outcome::on(hook, second, partial));
     }
     let unseen = unseen::causes(&outcomes, false);
     Ok(Foreseen {

@@ -149,6 +149,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The outcome for a program that is attached: its hook's `second` one, or the first. `partial`: what it
+    /// lacks.
+    pub fn on(hook: &'static Hook, second: bool, partial: Option<Obstacle>) -> Self {
+        Self {
+            hook,
+            second,
+            verdict: partial.as_ref().map_or(Verdict::Ok, |_| Verdict::Partial),
+            obstacles: partial.into_iter().collect(),
+        }
+    }
+
     /// The outcome for a program that is not attached.
     pub fn off(hook: &'static Hook, verdict: Verdict, obstacle: Obstacle) -> Self {
         Self {

@@ -4,12 +4,7 @@ use std::collections::BTreeSet;
 use rdmatop_common::{offsets::SIGN_OF_TASK_BTF, wr::WrFilter};
 
 use crate::{
-    hooks::{
-        Hook, Role,
-        control::CONTROL_PLANE,
-        datapath::{self, Attach},
-        work::WORK_HOOKS,
-    },
+    hooks::{Hook, Role, control::CONTROL_PLANE, datapath, work::WORK_HOOKS},
     plan::scope::Scope,
     user::{self, UserOptions},
 };
@@ -19,8 +14,9 @@ use crate::{
 pub struct Options {
     /// Bytes of the ring buffer, a power of two and a multiple of the page size. Tests make it tiny.
     pub ring_bytes: u32,
-    /// Which programs to attach to hooks.
-    pub attach: Attach,
+    /// fentry and fexit where the kernel supports them and they miss nothing, kprobes elsewhere. Else kprobes
+    /// alone: fentry keeps the modules from being unloaded.
+    pub fentry: bool,
     /// How many QPs to have room for. `None`: twice as many as exist at the start, with a minimum.
     pub max_qps: Option<u32>,
     /// How many slots to have in any case. Tests make it tiny.
@@ -63,7 +59,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             ring_bytes: 512 << 10,
-            attach: Attach::Auto,
+            fentry: false,
             max_qps: None,
             slots: None,
             known_qps: None,
@@ -82,7 +78,7 @@ pub(crate) fn programs(options: &Options) -> BTreeSet<&'static str> {
     let hot = datapath::hooks().filter(|_| options.scope.counters());
     let work = WORK_HOOKS.iter().filter(|_| options.kernel_work());
     let each = control.chain(hot).chain(work).flat_map(|hook| {
-        let fast = hook.fast.filter(|_| options.attach == Attach::Fentry);
+        let fast = hook.fast.filter(|_| options.fentry);
         let raw = hook.raw.map(|raw| raw.program);
         [Some(hook.program), fast.map(|fast| fast.program), raw]
     });

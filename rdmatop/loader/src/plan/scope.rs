@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        hooks::{Role, control::CONTROL_PLANE, datapath::Attach, reads},
+        hooks::{Role, control::CONTROL_PLANE, reads},
         load::object,
         plan::options::{self, Options},
     };
@@ -127,7 +127,7 @@ mod tests {
         for kind in EventKind::ALL.into_iter().filter(|kind| !kind.is_on_request()) {
             let options = Options {
                 scope: Scope::Events(vec![kind]),
-                attach: Attach::Fentry,
+                fentry: true,
                 ..Options::default()
             };
             let resolved = options::read_offsets(&options).unwrap();

@@ -6,6 +6,7 @@
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
 use super::would_not_run;
+use crate::attach::WITHOUT_LOCKDOWN;
 use crate::offsets::Paths;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{root::Root, sysfs::list_devices};
@@ -89,7 +90,7 @@ pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
         Obstacle::new(
             CauseId::Lockdown,
             "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory",
-            "boot with lockdown=integrity",
+            WITHOUT_LOCKDOWN,
         )
     })
 }

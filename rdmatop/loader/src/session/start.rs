@@ -16,7 +16,7 @@ use crate::{
     hooks::{
         Role,
         control::CONTROL_PLANE,
-        datapath::{self, Attach, DATA_PATHS},
+        datapath::{self, DATA_PATHS},
         work::WORK_HOOKS,
     },
     load::{
@@ -94,7 +94,7 @@ impl<'a> Resolved<'a> {
             root,
             paths,
             offsets,
-            btf: (options.attach == Attach::Fentry).then_some(btf),
+            btf: options.fentry.then_some(btf),
             facts,
         })
     }

@@ -61,7 +61,9 @@ mod work;
 use unlisted::Makers;
 
 pub use logged::concerns;
-pub(crate) use names::natural;
+pub use names::natural;
+#[cfg(any(test, feature = "testkit"))]
+pub use providers::families;
 pub(crate) use verbs::registers_memory;
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub(super) fn guid(value: u64) -> String {
 }
 
 /// The order in which people count: digits by value, so that `mlx5_2` comes before `mlx5_10`.
-pub(crate) fn natural(a: &str, b: &str) -> Ordering {
+pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     loop {
         match (left.first(), right.first()) {

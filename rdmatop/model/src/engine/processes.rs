@@ -370,37 +370,67 @@ impl Processes {
 
     /// `uid` is `before` under another name. Its QPs are the caller's to move.
     fn join(&mut self, uid: u64, before: u64) -> Option<(u64, u64)> {
-        let same = self.all.remove(&uid)?;
-        if let Some(pid) = same.pid {
+        // Each member is named, so that a new one is not forgotten. History goes on from that of `before`.
+        let Process {
+            uid: _,
+            pid,
+            kernel: _,
+            start_ticks: _,
+            start_ns,
+            split_of: _,
+            ended_ns: _,
+            idle_ns: _,
+            comm,
+            named: _,
+            born_ns,
+            read_ns,
+            aliases,
+            facts,
+            qps,
+            left,
+            memory,
+            flow,
+            lacks,
+            faults,
+            tcp,
+            limited,
+            locked,
+            mappings,
+            series: _,
+            average: _,
+        } = self.all.remove(&uid)?;
+        if let Some(pid) = pid {
             self.by_pid.insert(pid, before);
             self.wanted.retain(|wanted| *wanted != pid);
-            if let Some(start_ns) = same.start_ns {
+            if let Some(start_ns) = start_ns {
                 self.by_start.insert((pid, start_ns), before);
             }
         }
         if let Some(process) = self.all.get_mut(&before) {
-            process.start_ns = process.start_ns.or(same.start_ns);
-            for alias in same.aliases.into_iter().chain([same.comm]) {
+            process.start_ns = process.start_ns.or(start_ns);
+            for alias in aliases.into_iter().chain([comm]) {
                 if process.aliases.len() < ALIASES && alias != process.comm {
                     process.aliases.push(alias);
                 }
             }
-            process.facts = same.facts;
-            (process.born_ns, process.read_ns) = (same.born_ns, same.read_ns);
-            process.tcp = same.tcp.or(process.tcp.take());
-            process.mappings = same.mappings.or(process.mappings);
+            process.facts = facts;
+            (process.born_ns, process.read_ns) = (born_ns, read_ns);
+            process.tcp = tcp.or(process.tcp.take());
+            process.limited = limited.or(process.limited.take());
+            process.locked = locked.or(process.locked.take());
+            process.mappings = mappings.or(process.mappings);
             // /proc had it just now.
             process.ended_ns = None;
-            process.memory.absorb(same.memory);
-            for (device, count) in same.qps {
+            process.memory.absorb(memory);
+            for (device, count) in qps {
                 *process.qps.entry(device).or_default() += count;
             }
-            process.left.extend(same.left);
-            process.lacks |= same.lacks;
-            if let Some(theirs) = same.flow {
+            process.left.extend(left);
+            process.lacks |= lacks;
+            if let Some(theirs) = flow {
                 process.flow.get_or_insert_default().absorb(&theirs);
             }
-            process.faults = match (process.faults.take(), same.faults) {
+            process.faults = match (process.faults.take(), faults) {
                 (Some(mut mine), Some(theirs)) => {
                     mine.join(&theirs);
                     Some(mine)

@@ -34,7 +34,7 @@ const EPISODE_NS: u64 = 300 * S;
 
 /// What begins in the first looks was there before, ns: rules need some of them.
 const FIRST_LOOKS_NS: u64 = 10 * S;
-/// After so long what begins no more stands, ns.
+/// A finding that may stand for days counts as one that stands once it is so old, ns.
 const STANDS_NS: u64 = 3600 * S;
 
 /// Counts what the watch has no place for.

@@ -256,6 +256,13 @@ pub struct PortGid {
     pub v1: Option<bool>,
 }
 
+impl PortGid {
+    /// Whether it is known to be a GID of RoCE v2: over UDP, which routers forward.
+    pub fn is_v2(&self) -> bool {
+        self.v1 == Some(false)
+    }
+}
+
 /// An error that the kernel logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedError {

@@ -16,6 +16,7 @@ use super::store::{Denied, Locked};
 use crate::netlink::counting::{set_auto, set_optional, unbind};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
+use crate::owned_file::agree;
 use crate::root::Root;
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
@@ -373,7 +374,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
     let mut lines = Vec::new();
     changes.ports.retain(|port| {
         let device = match kernel.device(port.index) {
-            Ok(device) if same(device.node_guid, port.node_guid) && same(device.inode, port.inode) => device,
+            Ok(device) if agree(device.node_guid, port.node_guid) && agree(device.inode, port.inode) => device,
             // The device is gone, and its counters with it.
             Ok(_) => return false,
             Err(error) if is_gone(&error) => return false,
@@ -435,11 +436,6 @@ fn is_gone(error: &NetlinkError) -> bool {
         NetlinkError::Kernel { errno, .. } => matches!(*errno, libc::EINVAL | libc::ENODEV | libc::ENOENT),
         _ => false,
     }
-}
-
-/// Whether two values are of one device. One that could not be read speaks neither for nor against.
-fn same(one: Option<u64>, other: Option<u64>) -> bool {
-    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 enum Restored {

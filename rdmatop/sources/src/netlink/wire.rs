@@ -315,13 +315,7 @@ impl Status {
         } else {
             MESSAGE_HEADER
         };
-        let rest = message.payload.get(4 + skip..).unwrap_or_default();
-        let message = if message.flags & F_ACK_TLVS == 0 {
-            None
-        } else {
-            Self::words(rest)?
-        };
-        Ok(Self { errno, message })
+        Self::with_words(errno, message, 4 + skip)
     }
 
     /// Reads the payload of an `NLMSG_DONE`: the dump's result, then perhaps extended-ack attributes. Old
@@ -334,12 +328,14 @@ impl Status {
             });
         }
         let errno = Self::errno(message.payload, "end of dump")?;
-        let rest = message.payload.get(4..).unwrap_or_default();
-        let message = if message.flags & F_ACK_TLVS == 0 {
-            None
-        } else {
-            Self::words(rest)?
-        };
+        Self::with_words(errno, message, 4)
+    }
+
+    /// Adds the kernel's words, where the payload has them from `at` on.
+    fn with_words(errno: i32, message: &Message<'_>, at: usize) -> WireResult<Self> {
+        let rest = message.payload.get(at..).unwrap_or_default();
+        let has_words = message.flags & F_ACK_TLVS != 0;
+        let message = if has_words { Self::words(rest)? } else { None };
         Ok(Self { errno, message })
     }
 

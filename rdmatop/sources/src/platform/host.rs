@@ -1,6 +1,6 @@
 //! The host: its kernel, and how much memory is available.
 
-use crate::root::{Root, parse_u64};
+use crate::root::{Root, kernel_version, parse_u64};
 use rdmatop_base::text;
 
 /// The header of every report. All text is safe to print.
@@ -22,7 +22,7 @@ impl Host {
         let bytes = |path: &str| root.bytes(&root.proc(path), SMALL).unwrap_or_default();
         Self {
             hostname: root.line(&root.proc("sys/kernel/hostname")),
-            kernel: root.line(&root.proc("sys/kernel/osrelease")),
+            kernel: root.kernel_release(),
             uptime_s: parse_uptime(&bytes("uptime")),
             memory_available: meminfo_bytes(&bytes("meminfo"), b"MemAvailable:"),
         }
@@ -30,8 +30,7 @@ impl Host {
 
     /// Major and minor number of the kernel.
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        kernel_version(self.kernel.as_deref()?)
     }
 }
 

@@ -20,52 +20,52 @@ pub enum SymbolHome {
 /// Addresses are not needed: the kernel shows the names to everybody and zeroes only the addresses
 /// (`kallsyms_show_value` in kernel/ksyms_common.c).
 pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
-    const BUFFER: usize = 64 << 10;
-    let file = root.open(&root.proc("kallsyms"))?;
-    search(BufReader::with_capacity(BUFFER, file), names)
+    search(open(root)?, names)
 }
 
 /// Names of the functions whose line contains `part`. `None`: the file cannot be read.
 pub fn find_parts(root: &Root, part: &str) -> Option<Vec<String>> {
-    const BUFFER: usize = 64 << 10;
-    let file = root.open(&root.proc("kallsyms"))?;
-    parts(BufReader::with_capacity(BUFFER, file), part)
+    parts(open(root)?, part)
 }
 
-fn parts(mut lines: impl BufRead, part: &str) -> Option<Vec<String>> {
-    let (mut out, mut line, mut count) = (Vec::new(), Vec::new(), 0u64);
-    let has = |line: &[u8]| line.windows(part.len()).any(|at| at == part.as_bytes());
+fn open(root: &Root) -> Option<impl BufRead + use<>> {
+    const BUFFER: usize = 64 << 10;
+    let file = root.open(&root.proc("kallsyms"))?;
+    Some(BufReader::with_capacity(BUFFER, file))
+}
+
+/// Hands each line to `look`; `None` for a list that is empty or cannot be read to its end. An error half-way
+/// would make present functions look absent.
+fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8])) -> Option<()> {
+    let (mut line, mut any) = (Vec::new(), false);
     loop {
         line.clear();
         if lines.read_until(b'\n', &mut line).ok()? == 0 {
-            return (count > 0).then_some(out);
+            return any.then_some(());
         }
-        count += 1;
-        if let Some((name, _)) = Some(&line)
-            .filter(|line| has(line))
-            .and_then(|line| function(line))
-        {
-            out.push(text::sanitize(name));
-        }
+        any = true;
+        look(&line);
     }
 }
 
-fn search(mut lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
+fn parts(lines: impl BufRead, part: &str) -> Option<Vec<String>> {
+    let mut out = Vec::new();
+    let has = |line: &[u8]| line.windows(part.len()).any(|at| at == part.as_bytes());
+    each(lines, |line| {
+        let found = Some(line).filter(|line| has(line)).and_then(function);
+        out.extend(found.map(|(name, _)| text::sanitize(name)));
+    })?;
+    Some(out)
+}
+
+fn search(lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
     let wanted: HashMap<&[u8], &str> = names.iter().map(|name| (name.as_bytes(), *name)).collect();
     let mut out: HashMap<String, Vec<SymbolHome>> = HashMap::new();
-    let mut line = Vec::new();
-    let mut count = 0u64;
-    loop {
-        line.clear();
-        // An error half-way would make present functions look absent.
-        if lines.read_until(b'\n', &mut line).ok()? == 0 {
-            return (count > 0).then_some(out);
-        }
-        count += 1;
-        let Some((name, home)) = function(&line) else {
-            continue;
+    each(lines, |line| {
+        let Some((name, home)) = function(line) else {
+            return;
         };
-        let Some(name) = wanted.get(name) else { continue };
+        let Some(name) = wanted.get(name) else { return };
         let home = home.map_or(SymbolHome::Kernel, |module| {
             SymbolHome::Module(text::sanitize(module))
         });
@@ -73,7 +73,8 @@ fn search(mut lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec
         if !homes.contains(&home) {
             homes.push(home);
         }
-    }
+    })?;
+    Some(out)
 }
 
 /// "ffffffffc0a01230 t rxe_modify_qp\t[rdma_rxe]": name and module of a function. Data is left out, and so

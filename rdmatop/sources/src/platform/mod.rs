@@ -14,8 +14,8 @@ pub use caps::{Capabilities, Capability};
 pub use host::Host;
 pub use host::os_release;
 pub use kallsyms::{SymbolHome, find_parts, find_symbols};
-pub use modules::{ModuleFacts, RDMA_MODULES};
-pub use namespaces::Surroundings;
+pub use modules::{ModuleFacts, NICS};
+pub use namespaces::Namespaces;
 pub use remedy::missing;
 pub use security::{Lockdown, Security};
 
@@ -36,8 +36,8 @@ pub struct Platform {
     /// Settings that decide what eBPF may do.
     pub security: Security,
     /// Namespaces around rdmatop.
-    pub surroundings: Surroundings,
-    /// The modules of [`RDMA_MODULES`], in that order.
+    pub namespaces: Namespaces,
+    /// The modules of the RDMA stack, and those of NICs ([`NICS`]).
     pub modules: Vec<ModuleFacts>,
     /// sysfs is not mounted: what it would show is unknown, and not absent.
     pub without_sys: bool,
@@ -53,7 +53,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Reads everything, some fifty small files.
+    /// Reads everything, some hundred small files.
     pub fn read(root: &Root) -> Self {
         let status = Status::read(root, &root.proc("self")).unwrap_or_default();
         let devices = list_devices(root);
@@ -62,7 +62,7 @@ impl Platform {
             euid: status.euid,
             capabilities: status.cap_eff.map(Capabilities::from_bits),
             security: Security::read(root),
-            surroundings: Surroundings::read(root),
+            namespaces: Namespaces::read(root),
             modules: modules::read(root),
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
@@ -72,7 +72,7 @@ impl Platform {
         }
     }
 
-    /// One of [`RDMA_MODULES`].
+    /// One of `modules`.
     pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
         self.modules.iter().find(|module| module.name == name)
     }

@@ -3,23 +3,38 @@ use std::collections::HashSet;
 
 use crate::root::Root;
 
-/// The modules that matter for tracing and for advice.
-pub const RDMA_MODULES: [&str; 15] = [
+/// The modules that matter for tracing and for advice, but [`NICS`].
+const STACK: [&str; 7] = [
     "ib_core",
     "ib_uverbs",
     "rdma_cm",
     "rdma_ucm",
     "rdma_rxe",
     "siw",
+    "nvidia_peermem",
+];
+
+/// The drivers of NICs: each of drivers/infiniband/hw that Linux 6.1 to 7.2 has, and i40iw of 5.10.
+pub const NICS: [&str; 19] = [
     "mlx5_ib",
     "mlx4_ib",
     "bnxt_re",
+    "bng_re",
     "irdma",
+    "i40iw",
     "efa",
     "erdma",
     "mana_ib",
     "hns_roce_hw_v2",
-    "nvidia_peermem",
+    "ionic_rdma",
+    "iw_cxgb4",
+    "qedr",
+    "ocrdma",
+    "hfi1",
+    "ib_qib",
+    "ib_mthca",
+    "usnic_verbs",
+    "vmw_pvrdma",
 ];
 
 /// One module.
@@ -40,16 +55,7 @@ impl ModuleFacts {
     /// The driver of a NIC, loaded as a module. One that is built in says nothing about the machine's
     /// hardware.
     pub fn is_loaded_for_hardware(&self) -> bool {
-        const OTHERS: [&str; 7] = [
-            "ib_core",
-            "ib_uverbs",
-            "rdma_cm",
-            "rdma_ucm",
-            "rdma_rxe",
-            "siw",
-            "nvidia_peermem",
-        ];
-        self.loaded && self.out_of_tree.is_some() && !OTHERS.contains(&self.name.as_str())
+        self.loaded && self.out_of_tree.is_some() && NICS.contains(&self.name.as_str())
     }
 }
 
@@ -71,7 +77,7 @@ pub(super) fn read(root: &Root) -> Vec<ModuleFacts> {
             btf: root.sys("kernel/btf").join(name).exists(),
         }
     };
-    RDMA_MODULES.into_iter().map(one).collect()
+    STACK.into_iter().chain(NICS).map(one).collect()
 }
 
 /// Names of the live modules in /proc/modules: "name size users dependencies state address taints".

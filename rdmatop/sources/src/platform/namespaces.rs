@@ -9,7 +9,7 @@ const INITIAL_USER: u64 = 0xEFFF_FFFD;
 
 /// Facts; `None` is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct Namespaces {
     /// rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an RDMA
     /// resource that is outside of it.
     pub initial_pid_namespace: Option<bool>,
@@ -17,7 +17,7 @@ pub struct Surroundings {
     pub initial_user_namespace: Option<bool>,
 }
 
-impl Surroundings {
+impl Namespaces {
     /// Reads the namespaces of this process.
     pub fn read(root: &Root) -> Self {
         let inode = |kind: &str| namespace(&root.link(&root.proc("self/ns").join(kind))?);
@@ -44,13 +44,13 @@ mod tests {
         let fake = Fake::new();
         fake.link("proc/self/ns/pid", "pid:[4026531836]")
             .link("proc/self/ns/user", "user:[4026532200]");
-        let got = Surroundings::read(&fake.root());
+        let got = Namespaces::read(&fake.root());
         assert_eq!(
             (got.initial_pid_namespace, got.initial_user_namespace),
             (Some(true), Some(false))
         );
-        let nothing = Surroundings::read(&Fake::new().root());
-        assert_eq!(nothing, Surroundings::default());
+        let nothing = Namespaces::read(&Fake::new().root());
+        assert_eq!(nothing, Namespaces::default());
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
-    if p.surroundings.initial_user_namespace == Some(false) {
+    if p.namespaces.initial_user_namespace == Some(false) {
         let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
         return push(
             out,
@@ -242,7 +242,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
             "`sudo mount -t proc proc /proc`, until the next boot",
         );
     }
-    if p.surroundings.initial_pid_namespace == Some(false) {
+    if p.namespaces.initial_pid_namespace == Some(false) {
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
         push(
             out,
@@ -274,7 +274,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Capabilities, Host, ModuleFacts, Security, Surroundings};
+    use super::super::{Capabilities, Host, ModuleFacts, Namespaces, Security};
     use super::*;
 
     const ALL_CAPS: u64 = 0x1ff_ffff_ffff;
@@ -295,7 +295,7 @@ mod tests {
                 kprobes: Some(true),
                 hidepid: Some(false),
             },
-            surroundings: Surroundings {
+            namespaces: Namespaces {
                 initial_pid_namespace: Some(true),
                 initial_user_namespace: Some(true),
             },
@@ -382,11 +382,11 @@ mod tests {
         );
         assert_eq!(ids(|p| p.modules = vec![core(true, true)]), []);
         assert_eq!(
-            ids(|p| p.surroundings.initial_pid_namespace = Some(false)),
+            ids(|p| p.namespaces.initial_pid_namespace = Some(false)),
             [CauseId::PidNamespace]
         );
         assert_eq!(
-            ids(|p| p.surroundings.initial_user_namespace = Some(false)),
+            ids(|p| p.namespaces.initial_user_namespace = Some(false)),
             [CauseId::UserNamespace]
         );
     }
@@ -514,7 +514,7 @@ mod tests {
         worst.security.kprobes = Some(false);
         worst.security.hidepid = Some(true);
         worst.security.lockdown = Some(Lockdown::Confidentiality);
-        worst.surroundings.initial_pid_namespace = Some(false);
+        worst.namespaces.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);
         assert_eq!(got.len(), 8);

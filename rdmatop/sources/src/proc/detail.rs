@@ -135,12 +135,20 @@ pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
 impl ProcDetail {
     /// Adds what another part says.
     pub(super) fn add(&mut self, other: Self) {
-        self.cmdline = self.cmdline.take().or(other.cmdline);
-        self.environ = self.environ.take().or(other.environ);
-        self.hostname = self.hostname.take().or(other.hostname);
-        self.libraries = self.libraries.take().or(other.libraries);
-        self.mappings = self.mappings.or(other.mappings);
-        self.verbs_files = self.verbs_files.or(other.verbs_files);
+        let Self {
+            cmdline,
+            environ,
+            hostname,
+            libraries,
+            mappings,
+            verbs_files,
+        } = other;
+        self.cmdline = self.cmdline.take().or(cmdline);
+        self.environ = self.environ.take().or(environ);
+        self.hostname = self.hostname.take().or(hostname);
+        self.libraries = self.libraries.take().or(libraries);
+        self.mappings = self.mappings.or(mappings);
+        self.verbs_files = self.verbs_files.or(verbs_files);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `/proc/PID/status` (proc_pid_status(5)).
 use std::path::Path;
 
-use crate::root::{Root, parse_u64};
+use crate::root::{Root, hex, parse_u64};
 
 /// The lines that we use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,10 +71,6 @@ pub fn real_user(root: &Root, pid: u32) -> Option<u32> {
 
 fn small(word: Option<&[u8]>) -> Option<u32> {
     parse_u64(word?)?.try_into().ok()
-}
-
-fn hex(word: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
 }
 
 #[cfg(test)]

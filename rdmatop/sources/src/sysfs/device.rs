@@ -245,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_hardware_also_where_its_function_cannot_be_seen() {
+        let fake = Fake::new();
+        fake.sys("class/infiniband/mlx5_0/node_guid", "0:1\n");
+        let is_hardware = || is_hardware(&fake.root(), OsStr::new("mlx5_0"));
+        assert!(!is_hardware());
+        fake.link("sys/class/infiniband/mlx5_0/device", "../../../devices/gone");
+        assert!(is_hardware());
+        assert!(!read(&fake, "mlx5_0").software);
+        fake.sys("class/infiniband/mlx5_0/parent", "dummy0\n");
+        assert!(!is_hardware());
+        assert!(read(&fake, "mlx5_0").software);
+    }
+
+    #[test]
     fn a_hostile_name_is_found_by_its_sysfs_spelling_and_shown_escaped() {
         let fake = Fake::new();
         fake.sys("class/infiniband/foo!bar/node_guid", "0000:0000:0000:0001\n");

@@ -4,6 +4,8 @@ use std::io::{BufRead, Read};
 
 use serde::{Deserialize, Serialize};
 
+use crate::root::hex;
+
 /// Mappings looked at. A process may have 65 530, and more where an administrator allows it.
 const MOST: usize = 1 << 20;
 /// A line is an address range, five short columns and a path.
@@ -41,10 +43,6 @@ fn code_of_a_file(line: &[u8]) -> Option<Place> {
         offset,
         device,
     })
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// The places of addresses; `None` for one that is not in code of a file. Line by line: a large process has

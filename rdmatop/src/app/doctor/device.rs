@@ -3,8 +3,9 @@
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
+use rdmatop_base::ib::{PhysState, PortState};
 use rdmatop_base::text;
-use rdmatop_doctor::facts::{Device, Gid, Lossless, Member, Netdev, Port, Reading};
+use rdmatop_doctor::facts::{Device, Lossless, Member, Netdev, Port, Reading};
 use rdmatop_model::input::{MemberReading, PortGid};
 use rdmatop_sources::{
     dcb::{self, Dcb},
@@ -105,7 +106,7 @@ fn only_interface(root: &Root, facts: &DeviceFacts, dir: &Path) -> Option<String
 
 fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interface: Option<&str>) -> Port {
     let dir = device.join("ports").join(facts.port.to_string());
-    let state = |file: &str| {
+    let number = |file: &str| {
         // "4: ACTIVE"
         read::line(&dir.join(file)).parse(|text| text.split(':').next()?.trim().parse().ok())
     };
@@ -118,8 +119,8 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     };
     Port {
         number: facts.port,
-        state: state("state"),
-        physical: state("phys_state"),
+        state: number("state").parse(|state| Some(PortState(state))),
+        physical: number("phys_state").parse(|state| Some(PhysState(state))),
         rate,
         roce: roce && facts.link_layer.as_deref() == Some("Ethernet"),
         link_layer: facts.link_layer.clone(),
@@ -133,14 +134,9 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     }
 }
 
-fn gids(root: &Root, port: &Path) -> Reading<Vec<Gid>> {
-    let gid = |gid: PortGid| Gid {
-        index: gid.index.into(),
-        bytes: gid.gid.0,
-        v2: gid.v1 == Some(false),
-    };
+fn gids(root: &Root, port: &Path) -> Reading<Vec<PortGid>> {
     if let Some(gids) = read_gids(root, port, GIDS) {
-        return Reading::Known(gids.into_iter().map(gid).collect());
+        return Reading::Known(gids);
     }
     match read::line(&port.join("gids/0")) {
         Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),

@@ -2,11 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
-    thread,
-    time::Duration,
 };
 
 use rdmatop_base::{ib::QpType, text};
@@ -16,6 +14,7 @@ use rdmatop_sources::{
         client::Nldev,
         enums::NetnsMode,
         error::NetlinkError,
+        name::Name,
         record::{Owner, Qp},
         transport::Transport,
     },
@@ -23,11 +22,7 @@ use rdmatop_sources::{
     proc::process_of,
     removal,
     root::Root,
-    sysfs::list_devices,
 };
-
-/// A device that is being created looks for some milliseconds like one that is being removed.
-const AGAIN: Duration = Duration::from_millis(250);
 
 /// Netlink's answers.
 #[derive(Debug, Default)]
@@ -120,37 +115,21 @@ fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, Netl
     Ok((ports, tids.into_iter().map(|tid| process_of(root, tid)).collect()))
 }
 
-/// Directories of devices that netlink does not list. `shared`: see [`removal::unlisted`].
-fn missing<T: Transport>(
-    root: &Root,
-    nldev: &mut Nldev<T>,
-    shared: bool,
-) -> Result<Vec<OsString>, NetlinkError> {
-    // A device that an incomplete list lacks would be called one that is being removed.
-    let listed = nldev.named_summaries()?.whole()?;
-    let has = |dir: &OsStr| {
-        listed
-            .iter()
-            .any(|(name, _)| OsStr::from_bytes(&name.sysfs_bytes()) == dir)
-    };
-    let dirs = list_devices(root).unwrap_or_default();
-    Ok(removal::unlisted(root, &dirs, has, shared))
+/// All devices that netlink lists: one that is left out would be called one that is being removed.
+fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Result<Vec<Name>, NetlinkError> {
+    let all = nldev.named_summaries()?.whole()?;
+    Ok(all.into_iter().map(|(name, _)| name).collect())
 }
 
 fn leaving<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<Vec<(String, String)>, NetlinkError> {
     let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
-    let first = missing(root, nldev, shared)?;
-    if first.is_empty() {
+    let found = removal::waiting(root, shared, || listed(nldev))?;
+    if found.is_empty() {
         return Ok(Vec::new());
     }
-    thread::sleep(AGAIN);
-    let still = missing(root, nldev, shared)?;
     let held = removal::holders(root).to_string();
-    Ok(still
-        .iter()
-        .filter(|dir| first.contains(dir))
-        .map(|dir| (text::sanitize(dir.as_bytes()), held.clone()))
-        .collect())
+    let held = |dir: OsString| (text::sanitize(dir.as_bytes()), held.clone());
+    Ok(found.into_iter().map(held).collect())
 }
 
 fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32>, NetlinkError> {
@@ -301,11 +280,12 @@ mod tests {
         fake.sys("class/infiniband/rxe1/node_guid", "0:0\n");
         let changing = (cmd::RES_GET, usize::MAX);
         let mut nldev = Nldev::new(FakeKernel { changing });
-        let error = missing(&fake.root(), &mut nldev, true).unwrap_err();
+        let error = removal::waiting(&fake.root(), true, || listed(&mut nldev)).unwrap_err();
         assert_eq!(error, NetlinkError::Interrupted);
         let changing = (cmd::RES_GET, 0);
         let mut nldev = Nldev::new(FakeKernel { changing });
-        assert_eq!(missing(&fake.root(), &mut nldev, true).unwrap(), ["rxe1"]);
+        let found = removal::waiting(&fake.root(), true, || listed(&mut nldev)).unwrap();
+        assert_eq!(found, ["rxe1"]);
     }
 
     #[test]

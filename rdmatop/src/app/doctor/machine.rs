@@ -37,7 +37,7 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
             Some(flags) => flags.split_whitespace().any(|flag| flag == "hypervisor"),
             None => is_virtual_by_firmware(root),
         },
-        container: platform.surroundings.initial_pid_namespace == Some(false),
+        container: platform.namespaces.initial_pid_namespace == Some(false),
         without_sys: platform.without_sys,
         exclusive: platform.exclusive,
     }

@@ -32,6 +32,7 @@ use rdmatop_doctor::{
     facts::{Device, Gpu, IdleNic, Process},
     page,
 };
+use rdmatop_model::engine::natural;
 use rdmatop_sources::{
     open_files,
     platform::Platform,
@@ -116,18 +117,29 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         }
         None => (Vec::new(), None),
     };
+    // Each is named: a fact that is absent because nothing reads it would be passed by its check.
     let mut facts = Facts {
         excluded,
         host: machine::host(root, &platform),
         pid,
-        devices: Reading::Absent,
         verbs: device::verbs(root),
         nodes: machine::nodes(root),
         gpu_memory: machine::gpu_memory(root),
         tcp: machine::tcp(root),
         services: machine::services(root, platform.euid == Some(0)),
         own: machine::own(root, &platform),
-        ..Facts::default()
+        // `drivers` sets them.
+        devices: Reading::Absent,
+        leaving: Reading::Absent,
+        idle_nics: Vec::new(),
+        unfinished: Vec::new(),
+        gpus: Vec::new(),
+        softroce: None,
+        // `processes` sets them.
+        view: Process::default(),
+        processes: Vec::new(),
+        hidden_processes: 0,
+        left_out: 0,
     };
     let (users, with_qps) = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
     let other = !facts.idle_nics.is_empty() || !facts.excluded.is_empty();
@@ -216,17 +228,10 @@ fn drivers(
                 port.in_use = used.is_some_and(|ports| ports.contains(&port.number));
             }
         }
-        devices.sort_by_key(|device| natural(&device.name));
+        devices.sort_by(|one, other| natural(&one.name, &other.name));
         facts.devices = Reading::Known(devices);
     }
     (users, with_qps)
-}
-
-/// Natural order: mlx5_10 comes after mlx5_2.
-fn natural(name: &str) -> (String, u64, String) {
-    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let (head, tail) = name.split_at(digits);
-    (head.to_owned(), tail.parse().unwrap_or(0), name.to_owned())
 }
 
 fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
@@ -294,6 +299,13 @@ fn silent(root: &Root, subject: Subject) -> Process {
             Subject::Asked(_) => Reading::Unknown(why()),
             Subject::Own | Subject::Pid(_) => Reading::Absent,
         },
-        ..Process::default()
+        may_lock: false,
+        cgroup: None,
+        // `RootFiles::join` and `collect` set them.
+        conf: Reading::Absent,
+        from_conf: 0,
+        nodes: Reading::Absent,
+        sees: Reading::Absent,
+        has_qps: false,
     }
 }

@@ -4,8 +4,7 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use super::read;
 use rdmatop_base::text;
-use rdmatop_doctor::facts::{Gpu, IdleNic, Pci, PciLink, Reading};
-use rdmatop_model::input::PcieLink;
+use rdmatop_doctor::facts::{Gpu, IdleNic, Pci, Reading};
 use rdmatop_sources::{
     foreign::Tree,
     privileges::Raised,
@@ -20,24 +19,15 @@ const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
 
-/// Converts a link that the sysfs reader has read to what the checks take.
-pub(super) fn link(link: PcieLink) -> PciLink {
-    PciLink {
-        mega_transfers: link.mega_transfers,
-        width: link.width,
-        bits_per_sec: link.bps,
-    }
-}
-
 /// The other facts of a function whose address and link are known.
 pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
     let dir = root.sys("bus/pci/devices").join(&facts.address);
     let mut pci = placed(&dir);
     pci.address.clone_from(&facts.address);
     pci.node = facts.numa_node;
-    pci.current = facts.current.map(link).into();
-    pci.max = facts.max.map(link).into();
-    pci.slot = facts.slot.map(link).into();
+    pci.current = facts.current.into();
+    pci.max = facts.max.into();
+    pci.slot = facts.slot.into();
     pci
 }
 
@@ -257,7 +247,9 @@ fn has_rdma(root: &Root, name: &OsStr, dir: &Path) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rdmatop_sources::fake::Fake;
+    use rdmatop_model::engine::families;
+    use rdmatop_sources::{fake::Fake, platform::NICS};
+    use std::collections::BTreeSet;
 
     /// A function with its vendor, device and class.
     fn function(fake: &Fake, address: &str, ids: [&str; 3], driver: Option<&str>) {
@@ -289,6 +281,40 @@ mod tests {
         };
         assert_eq!(gpus(true), ["0000:65:00.0"]);
         assert_eq!(gpus(false), ["0000:17:00.0", "0000:65:00.0"]);
+    }
+
+    /// Where one is missing, rdmatop takes a machine whose driver is loaded for one without a driver.
+    #[test]
+    fn each_driver_that_rdmatop_knows_elsewhere_is_among_those_of_nics() {
+        const SOFTWARE: [&str; 2] = ["rdma_rxe", "siw"];
+        let is_known = |name: &str| NICS.contains(&name) || SOFTWARE.contains(&name);
+        // Those with counters.
+        for names in families() {
+            let starts = |module: &&str| names.iter().any(|name| module.starts_with(name));
+            assert!(NICS.iter().chain(&SOFTWARE).any(starts), "{names:?}");
+        }
+        // Those of NICs that are found on PCI.
+        let found = [MELLANOX, AMAZON, INTEL, CORNELIS]
+            .into_iter()
+            .flat_map(|vendor| {
+                let modules =
+                    (0..=0xffff).filter_map(move |device| Some(rdma_nic(vendor, device, 0x02_0000)?.1));
+                modules.collect::<BTreeSet<_>>()
+            });
+        let found: Vec<_> = found.collect();
+        assert_eq!(found.len(), 4, "{found:?}");
+        // Those of docs/kernels.md.
+        let kernels = include_str!("../../../../xtask/src/kernels.rs");
+        let (_, list) = kernels.split_once("const DEVICES").unwrap();
+        let (list, _) = list.split_once("];").unwrap();
+        let listed: Vec<_> = list.split('"').skip(1).step_by(2).collect();
+        assert!(listed.len() > 10, "{listed:?}");
+        let unknown: Vec<_> = found
+            .iter()
+            .chain(&listed)
+            .filter(|name| !is_known(name))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Subject {
 
 /// What is found below the root directory of a process, which another user controls. A part that is not asked
 /// for is absent.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct RootFiles {
     /// Settings in /etc/nccl.conf.
     conf: Reading<Vec<(String, String)>>,
@@ -79,7 +79,12 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         } else {
             Reading::Absent
         },
-        ..Process::default()
+        // `RootFiles::join` and `collect` set them.
+        conf: Reading::Absent,
+        from_conf: 0,
+        nodes: Reading::Absent,
+        sees: Reading::Absent,
+        has_qps: false,
     }
 }
 
@@ -103,12 +108,13 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
     match subject {
         Subject::Own => RootFiles {
             nodes: nodes(&tree, true),
-            ..RootFiles::default()
+            conf: Reading::Absent,
+            sees: Reading::Absent,
         },
         Subject::Pid(_) => RootFiles {
             conf: conf(&tree),
+            nodes: Reading::Absent,
             sees: sees(&tree),
-            ..RootFiles::default()
         },
         Subject::Asked(_) => RootFiles {
             conf: conf(&tree),
@@ -141,8 +147,9 @@ impl RootFiles {
     /// Adds this to what the kernel says of the process. NCCL reads its file, too; the environment takes
     /// precedence.
     pub(super) fn join(self, process: &mut Process) {
-        (process.nodes, process.sees) = (self.nodes, self.sees);
-        process.conf = self.conf.parse(|settings| {
+        let Self { conf, nodes, sees } = self;
+        (process.nodes, process.sees) = (nodes, sees);
+        process.conf = conf.parse(|settings| {
             if let Reading::Known(all) = &mut process.environ {
                 let own = all.len();
                 for (name, value) in settings {

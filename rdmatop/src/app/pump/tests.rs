@@ -143,7 +143,7 @@ async fn a_process_of_the_window_is_looked_up_before_the_window_closes() {
     let first = Arc::clone(pump.latest());
     // As a record of a QP's creation would have it.
     pump.engine.apply(Input::Qps(Box::new(dump)).at(now()));
-    pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
+    pump.wait(tokio::time::sleep(PROCESSES_EVERY * 3)).await;
     {
         let asked = asked.lock().unwrap();
         let looked: Vec<_> = asked.iter().filter(|wants| wants.only_processes).collect();
@@ -194,7 +194,7 @@ async fn how_much_a_process_may_lock_is_asked_whichever_round_comes_next() {
     pump.engine.apply(Input::Qps(Box::new(dump_of(231))).at(now()));
     // Once between two samples, and once with the next sample.
     pump.engine.apply(Input::Verbs(Box::new(verbs(3))).at(now()));
-    pump.wait(tokio::time::sleep(LOOK_UP * 3)).await;
+    pump.wait(tokio::time::sleep(PROCESSES_EVERY * 3)).await;
     pump.engine.apply(Input::Verbs(Box::new(verbs(4))).at(now()));
     pump.sample().await.unwrap();
     let asked = asked.lock().unwrap();

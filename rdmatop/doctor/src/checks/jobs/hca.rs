@@ -2,11 +2,12 @@
 
 use super::{Job, jobs, value::List};
 use crate::{
-    facts::{Facts, Gid, Reading},
+    facts::{Facts, Reading},
     line::{Lines, WITH_ROOT},
     words::{names, port_name, setting},
 };
 use rdmatop_base::step::step;
+use rdmatop_model::input::PortGid;
 
 /// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of
 /// names.
@@ -149,7 +150,7 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                 }
                 let active = port.active();
                 let port = port_name(device, port);
-                match wrong(gids.iter().find(|gid| gid.index == index)) {
+                match wrong(gids.iter().find(|gid| u32::from(gid.index) == index)) {
                     None => fine.push(port),
                     // NCCL (`ncclIbInit`) and UCX use no port that is not ACTIVE.
                     Some(_) if !active => {}
@@ -195,11 +196,11 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
 const NO_GID: &str = "no address (GID)";
 
 /// What is wrong with a GID.
-fn wrong(gid: Option<&Gid>) -> Option<&'static str> {
+fn wrong(gid: Option<&PortGid>) -> Option<&'static str> {
     match gid {
         None => Some(NO_GID),
-        Some(gid) if !gid.v2 => Some("an address (GID) of RoCE v1"),
-        Some(gid) if gid.link_local() => Some("a link-local address (GID)"),
+        Some(gid) if !gid.is_v2() => Some("an address (GID) of RoCE v1"),
+        Some(gid) if gid.gid.is_link_local() => Some("a link-local address (GID)"),
         Some(_) => None,
     }
 }

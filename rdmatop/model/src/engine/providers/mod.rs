@@ -74,6 +74,14 @@ families! {
     Hfi1 hfi1: "hfi1";
 }
 
+/// The beginnings of names of drivers and devices, by family: for tests of other lists of drivers.
+#[cfg(any(test, feature = "testkit"))]
+pub fn families() -> Vec<Vec<&'static str>> {
+    let same = FAMILIES.chunk_by(|(_, one), (_, next)| one == next);
+    same.map(|names| names.iter().map(|(name, _)| *name).collect())
+        .collect()
+}
+
 /// Counters that only one family has.
 const SIGNATURES: &[(&str, Provider)] = &[
     ("sent_pkts", Provider::Rxe),

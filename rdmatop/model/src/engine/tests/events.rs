@@ -1,5 +1,65 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
-use rdmatop_common::event::cm;
+use rdmatop_common::event::{cm, decode};
+
+/// A kind of record that the engine does not know would be shown as one of another.
+#[test]
+fn each_kind_of_record_has_events_of_its_own() {
+    let mut kinds = BTreeMap::new();
+    for kind in 0..=u16::MAX {
+        let mut raw = [0; size_of::<CmRecord>()];
+        let at = std::mem::offset_of!(Prefix, kind);
+        raw[at..at + 2].copy_from_slice(&kind.to_ne_bytes());
+        let Ok(record) = decode(&raw) else { continue };
+        let events = Host::new().record(record);
+        let shown: BTreeSet<_> = events.iter().map(|event| event.event.name()).collect();
+        kinds.insert(kind, shown);
+    }
+    assert!(kinds.len() > 10, "{kinds:?}");
+    for (kind, shown) in &kinds {
+        let others = kinds.iter().filter(|(other, _)| *other != kind);
+        for (other, theirs) in others {
+            assert!(shown.is_disjoint(theirs), "{kind} and {other}: {shown:?}");
+        }
+    }
+}
+
+/// Programs compare with numbers, and views name them: both are of the same verbs.
+#[test]
+fn programs_and_views_have_the_same_numbers_of_verbs() {
+    use crate::ib::{WcStatus, WrRequest};
+    use rdmatop_common::ib::{FLUSHED, RECV, opcode, qp_type, state};
+    let small = |number: u32| u8::try_from(number).unwrap();
+    let states = [
+        (state::RESET, "RESET"),
+        (state::RTR, "RTR"),
+        (state::RTS, "RTS"),
+        (state::ERR, "ERR"),
+    ];
+    for (number, name) in states {
+        assert_eq!(QpState(small(number)).name(), Some(name));
+    }
+    let types = [
+        (qp_type::RC, "RC"),
+        (qp_type::UC, "UC"),
+        (qp_type::UD, "UD"),
+        (qp_type::DRIVER, "DRIVER"),
+    ];
+    for (number, name) in types {
+        assert_eq!(QpType(small(number)).name(), Some(name));
+    }
+    let requests = WrRequest::ALL
+        .iter()
+        .map(|request| (u32::from(request.0), request.name().unwrap()));
+    for (number, name) in requests.filter(|(number, _)| *number < RECV) {
+        assert_eq!(opcode::has_imm(number), name.ends_with("_imm"), "{name}");
+        let has_data = !["local_inv", "bind_mw"].contains(&name) && !name.starts_with("reg_mr");
+        assert_eq!(opcode::has_data(number), has_data, "{name}");
+    }
+    assert_eq!(WrRequest(small(RECV)).name(), Some("recv"));
+    assert_eq!(WcStatus(small(FLUSHED)).name(), Some("wr_flush_err"));
+}
 
 fn cm_record(ts_ns: u64, what: u32, cm_id: u32) -> CmRecord {
     CmRecord {

@@ -449,7 +449,7 @@ fn the_table_says_that_a_trace_lacks_what_needs_counts_of_requests() {
         FindingId::CqOverflow,
     ];
     assert_eq!(live, kinds.into());
-    let of_table = |id: &FindingId| !kinds::NOT_IN_A_TRACE.contains(id);
+    let of_table = |id: &FindingId| kinds::in_a_trace(*id) != "no";
     assert_eq!(trace, live.iter().copied().filter(of_table).collect());
     let found = after(12, &traced(&s));
     let waits = found

@@ -1,10 +1,12 @@
 //! Lists on large machines: no line of any check grows with the number of devices, processes or files.
 
 use super::{collect, trees};
+use rdmatop_base::ib::{Gid, PortState};
 use rdmatop_doctor::{
     Facts, Reading, examine,
-    facts::{Device, Gid, IdleNic, Lossless, Member, PciLink, Process, RdmaLimit, Service, Sharers},
+    facts::{Device, IdleNic, Lossless, Member, Process, RdmaLimit, Service, Sharers},
 };
+use rdmatop_model::input::{PcieLink, PortGid};
 
 const DEVICES: u32 = 150;
 const PROCESSES: u32 = 1000;
@@ -29,7 +31,7 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     |device, _| device.late = true,
     |device, n| device.software = n % 2 == 0,
     |device, n| device.irqs = vec![vec![n]; 8],
-    |device, n| device.ports[0].state = Reading::Known(1 + n % 3),
+    |device, n| device.ports[0].state = Reading::Known(PortState(1 + u8::try_from(n).unwrap() % 3)),
     |device, _| device.ports[0].state = Reading::Unreadable("why".to_owned()),
     |device, n| device.ports[0].rate = Reading::Known(u64::from(n + 1) * 1_000_000_000),
     |device, n| device.ports[0].link_layer = Some(format!("layer {n}")),
@@ -37,10 +39,10 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
     |device, _| device.ports[0].gids = Reading::Unknown("why".to_owned()),
     |device, n| {
         let bytes = [u8::try_from(n).unwrap(); 16];
-        device.ports[0].gids = Reading::Known(vec![Gid {
-            index: n,
-            bytes,
-            v2: n % 2 == 0,
+        device.ports[0].gids = Reading::Known(vec![PortGid {
+            index: n.try_into().unwrap(),
+            gid: Gid(bytes),
+            v1: Some(n % 2 != 0),
         }]);
     },
     |device, n| device.ports[0].netdev.as_mut().unwrap().mtu = Some(1500 + n),
@@ -53,7 +55,7 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
         };
         netdev.members = list(DEVICES, "eth").into_iter().map(member).collect();
         (netdev.up, netdev.carrier) = (Some(n % 2 == 0), Some(false));
-        device.ports[0].state = Reading::Known(1);
+        device.ports[0].state = Reading::Known(PortState(1));
     },
     |device, n| {
         device.ports[0].netdev.as_mut().unwrap().lossless = Reading::Known(Lossless {
@@ -78,10 +80,10 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
         pci.iommu = Reading::Known("DMA".to_owned());
         pci.acs = Reading::Known(list(DEVICES, &format!("{n}:")));
         let link = |width| {
-            Reading::Known(PciLink {
+            Reading::Known(PcieLink {
                 mega_transfers: 16_000 + n,
                 width,
-                bits_per_sec: u64::from(width) * 1_000_000_000,
+                bps: u64::from(width) * 1_000_000_000,
             })
         };
         (pci.current, pci.max, pci.slot) = (link(1), link(16), link(8));

@@ -1,6 +1,5 @@
 //! Links of PCIe, what stands between a GPU and a NIC, and interrupts.
 
-use super::super::super::pci;
 use super::{HEALTHY, changed, devices};
 use rdmatop_doctor::{Facts, Reading, examine};
 use rdmatop_sources::sysfs::pcie_link;
@@ -10,7 +9,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let link = |mega_transfers, width| {
         let link = pcie_link(mega_transfers, width);
         changed(move |facts| {
-            devices(facts)[2].pci.as_mut().unwrap().current = Reading::Known(pci::link(link));
+            devices(facts)[2].pci.as_mut().unwrap().current = Reading::Known(link);
         })
     };
     assert_eq!(
@@ -24,7 +23,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let remedy = |slot: Option<u32>| {
         let mut facts = HEALTHY.clone();
         let pci = devices(&mut facts)[2].pci.as_mut().unwrap();
-        let link = |width| Reading::Known(pci::link(pcie_link(32_000, width)));
+        let link = |width| Reading::Known(pcie_link(32_000, width));
         (pci.current, pci.slot) = (link(8), slot.map_or(Reading::Absent, link));
         let report = examine(&facts);
         let line = report.lines.iter().find(|line| line.id == "pcie.link").unwrap();
@@ -39,7 +38,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     // A card that has less PCIe than ports, as that of DGX Spark, and one whose two ports share a link.
     let line = changed(|facts| {
         let pci = devices(facts)[2].pci.as_mut().unwrap();
-        let link = Reading::Known(pci::link(pcie_link(32_000, 4)));
+        let link = Reading::Known(pcie_link(32_000, 4));
         (pci.current, pci.max, pci.slot) = (link.clone(), link.clone(), link);
     });
     let said = "mlx5_2 has PCIe Gen5 x4, and can do no more: it carries 126 Gb/s, the ports 400 Gb/s";
@@ -65,7 +64,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     let line = changed(|facts| {
         for device in devices(facts) {
             device.ports[0].rate = Reading::Known(100_000_000_000);
-            device.pci.as_mut().unwrap().current = Reading::Known(pci::link(pcie_link(16_000, 16)));
+            device.pci.as_mut().unwrap().current = Reading::Known(pcie_link(16_000, 16));
         }
     });
     assert!(line.iter().all(|line| line.starts_with("Pass")), "{line:?}");

@@ -1,15 +1,17 @@
 //! Ports: their states, rates, MTU, GIDs and flow control.
 
 use super::{HEALTHY, changed, devices, port, with_settings};
+use rdmatop_base::ib::{Gid, PhysState, PortState};
 use rdmatop_doctor::{
     Facts, Reading, Status, examine,
-    facts::{Gid, IdleNic, Member},
+    facts::{IdleNic, Member},
 };
+use rdmatop_model::input::PortGid;
 
 #[test]
 fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     let line = changed(|facts| {
-        port(facts, 3).state = Reading::Known(1);
+        port(facts, 3).state = Reading::Known(PortState(1));
         port(facts, 3).netdev.as_mut().unwrap().carrier = Some(false);
     });
     assert_eq!(
@@ -17,7 +19,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         ["Fail port.state mlx5_3 is down: its interface eth3 has no signal"]
     );
     let line = changed(|facts| {
-        port(facts, 3).state = Reading::Known(1);
+        port(facts, 3).state = Reading::Known(PortState(1));
         port(facts, 3).netdev.as_mut().unwrap().up = Some(false);
     });
     assert_eq!(
@@ -25,7 +27,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         ["Warn port.state mlx5_3 is down: its interface eth3 is switched off"]
     );
     let line = changed(|facts| {
-        port(facts, 3).state = Reading::Known(2);
+        port(facts, 3).state = Reading::Known(PortState(2));
         port(facts, 3).link_layer = Some("InfiniBand".into());
         port(facts, 3).roce = false;
         port(facts, 3).netdev = None;
@@ -38,7 +40,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     assert_eq!(line[0], "Skip port.state state of mlx5_3");
     let mut facts = HEALTHY.clone();
     (0..8).for_each(|at| {
-        port(&mut facts, at).state = Reading::Known(1);
+        port(&mut facts, at).state = Reading::Known(PortState(1));
         port(&mut facts, at).netdev.as_mut().unwrap().carrier = Some(false);
     });
     let report = examine(&facts);
@@ -48,6 +50,21 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     );
     // A port without a link has no speed.
     assert!(report.lines.iter().all(|line| line.id != "port.rate"));
+}
+
+/// ACTIVE_DEFER hides a link error that may be short: packets pass.
+#[test]
+fn a_port_is_a_fault_exactly_where_findings_do_not_call_it_active() {
+    for state in PortState::ALL {
+        let said = changed(|facts| {
+            port(facts, 3).state = Reading::Known(*state);
+            port(facts, 3).in_use = true;
+        });
+        let is_fault = said
+            .iter()
+            .any(|line| line.starts_with("Fail port.state mlx5_3 is "));
+        assert_eq!(is_fault, !state.is_active(), "{state}: {said:?}");
+    }
 }
 
 /// The texts of the lines that the check of port states makes.
@@ -65,7 +82,8 @@ fn a_port_is_expected_up_only_where_something_says_so() {
             device.pci.as_mut().unwrap().address = format!("0000:{}0:00.{}", at / 2, at % 2);
             if at % 2 == 1 {
                 let port = &mut device.ports[0];
-                (port.state, port.netdev.as_mut().unwrap().carrier) = (Reading::Known(1), Some(false));
+                (port.state, port.netdev.as_mut().unwrap().carrier) =
+                    (Reading::Known(PortState(1)), Some(false));
             }
         }
         change(&mut facts);
@@ -83,14 +101,14 @@ fn a_port_is_expected_up_only_where_something_says_so() {
         |facts| port(facts, 1).netdev.as_mut().unwrap().had_carrier = true,
         |facts| {
             for at in (3..8).step_by(2) {
-                port(facts, at).state = Reading::Known(4);
+                port(facts, at).state = Reading::Known(PortState(4));
             }
         },
     ];
     // Of two cards one may have a cable less.
     let (code, said) = dual(|facts| {
         devices(facts).truncate(4);
-        port(facts, 3).state = Reading::Known(4);
+        port(facts, 3).state = Reading::Known(PortState(4));
         (facts.gpus, facts.processes) = (Vec::new(), Vec::new());
     });
     assert_eq!(
@@ -118,7 +136,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
     let (code, said) = dual(|facts| {
         for at in (1..8).step_by(2) {
             let port = port(facts, at);
-            (port.netdev, port.physical, port.roce) = (None, Reading::Known(2), false);
+            (port.netdev, port.physical, port.roce) = (None, Reading::Known(PhysState(2)), false);
         }
     });
     assert_eq!((code, said), (0, vec![spare.to_owned()]));
@@ -149,7 +167,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
             "port.state",
             |facts| {
                 let port = port(facts, 5);
-                (port.state, port.physical) = (Reading::Known(1), Reading::Known(2));
+                (port.state, port.physical) = (Reading::Known(PortState(1)), Reading::Known(PhysState(2)));
             },
             "ibstat mlx5_5 1 ",
         ),
@@ -157,7 +175,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
             "port.state",
             |facts| {
                 let port = port(facts, 5);
-                (port.state, port.physical) = (Reading::Known(2), Reading::Known(5));
+                (port.state, port.physical) = (Reading::Known(PortState(2)), Reading::Known(PhysState(5)));
             },
             "sudo sminfo   # on a host whose port in this fabric is ACTIVE",
         ),
@@ -282,7 +300,10 @@ fn packets_that_are_too_small_are_named() {
         report.lines.iter().filter(of_mtu).count()
     };
     assert_eq!(warns(|_| {}), 1);
-    assert_eq!(warns(|facts| port(facts, 6).state = Reading::Known(1)), 0);
+    assert_eq!(
+        warns(|facts| port(facts, 6).state = Reading::Known(PortState(1))),
+        0
+    );
     let infiniband = |facts: &mut Facts| {
         let port = port(facts, 0);
         (port.link_layer, port.roce) = (Some("InfiniBand".into()), false);
@@ -309,11 +330,15 @@ fn packets_that_are_too_small_are_named() {
 
 #[test]
 fn ports_without_a_usable_gid_are_named() {
-    let gids = |gids: Vec<Gid>| changed(move |facts| port(facts, 1).gids = Reading::Known(gids));
-    let link_local = |v2| {
+    let gids = |gids: Vec<PortGid>| changed(move |facts| port(facts, 1).gids = Reading::Known(gids));
+    let link_local = |v2: bool| {
         let mut bytes = [0; 16];
         (bytes[0], bytes[1]) = (0xfe, 0x80);
-        Gid { index: 0, bytes, v2 }
+        PortGid {
+            index: 0,
+            gid: Gid(bytes),
+            v1: Some(!v2),
+        }
     };
     let of = |line: Vec<String>| line.into_iter().find(|line| line.contains("port.gid")).unwrap();
     assert_eq!(of(gids(vec![])), "Fail port.gid mlx5_1 has no address (GID)");
@@ -339,7 +364,7 @@ fn ports_without_a_usable_gid_are_named() {
     // A spare port has no address, and nobody uses it.
     let line = changed(|facts| {
         let port = port(facts, 1);
-        (port.gids, port.state) = (Reading::Known(vec![]), Reading::Known(1));
+        (port.gids, port.state) = (Reading::Known(vec![]), Reading::Known(PortState(1)));
     });
     assert!(
         line.iter()
@@ -399,7 +424,7 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
     // mlx5 says 40 Gb/s of a port that is down.
     let line = changed(|facts| {
         let down = port(facts, 2);
-        (down.state, down.rate) = (Reading::Known(1), Reading::Known(40_000_000_000));
+        (down.state, down.rate) = (Reading::Known(PortState(1)), Reading::Known(40_000_000_000));
         if let Reading::Known(lossless) = &mut down.netdev.as_mut().unwrap().lossless {
             lossless.pfc = Some(vec![]);
         }
