@@ -76,6 +76,8 @@ struct CounterFile {
     file: Option<File>,
     /// It had a value once: the counter exists, whatever the file contains now.
     seen: bool,
+    /// The device did not have the counter at the last reading.
+    absent: bool,
     /// The driver or the firmware failed at the last reading.
     broke: bool,
 }
@@ -92,6 +94,7 @@ impl CounterFiles {
             name: text::sanitize(name.as_bytes()),
             file: dir.as_ref().and_then(|dir| root.open(&dir.join(&name))),
             seen: false,
+            absent: false,
             broke: false,
         };
         Self {
@@ -107,12 +110,13 @@ impl CounterFiles {
 
     /// Takes over what is known from `before`, the files of the same port.
     pub fn follow(&mut self, before: &Self) {
+        if before.group != self.group {
+            return;
+        }
         for file in &mut self.files {
-            file.seen |= before.group == self.group
-                && before
-                    .files
-                    .iter()
-                    .any(|known| known.seen && known.name == file.name);
+            if let Some(known) = before.files.iter().find(|known| known.name == file.name) {
+                (file.seen, file.absent) = (known.seen, known.absent);
+            }
         }
     }
 
@@ -124,6 +128,11 @@ impl CounterFiles {
     /// The counters' names in the order of [`Self::read`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
+    }
+
+    /// Whether the device lacked each at the last reading, in the order of [`Self::read`].
+    pub fn absent(&self) -> impl Iterator<Item = bool> {
+        self.files.iter().map(|file| file.absent)
     }
 
     /// Whether the driver or the firmware failed at one of them at the last reading.
@@ -153,10 +162,10 @@ impl CounterFile {
             Some(Ok(len)) => value(buf.get(..len).unwrap_or_default()),
             Some(Err(error)) => refusal(group, error.raw_os_error()),
         };
-        match said {
-            FileValue::Value(_) => self.seen = true,
-            FileValue::Absent if self.seen => return FileValue::Failed,
-            FileValue::Absent | FileValue::Failed => {}
+        self.seen |= matches!(said, FileValue::Value(_));
+        self.absent = said == FileValue::Absent && !self.seen;
+        if said == FileValue::Absent && self.seen {
+            return FileValue::Failed;
         }
         said
     }

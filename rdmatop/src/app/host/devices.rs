@@ -23,10 +23,7 @@ use self::{
 };
 use super::LogSource;
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::{
-    driver_log::{Weight, weight},
-    text,
-};
+use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     engine::concerns,
@@ -45,6 +42,7 @@ mod counters;
 mod dump;
 mod entry;
 mod groups;
+mod harm;
 mod interfaces;
 mod job;
 mod known;
@@ -242,7 +240,7 @@ impl DeviceSource {
             return;
         };
         if let Some(broke) = answer.broke {
-            self.schedule.counted(Subject::Device(id), broke, now().mono_ns);
+            entry.harm.counted(broke, now().mono_ns);
         }
         entry.answered(&mut answer);
         round.add(answer);
@@ -318,6 +316,11 @@ impl DeviceSource {
         if !found.interrupted {
             self.leave(gone, found, round);
         }
+        self.keep();
+    }
+
+    /// Forgets what was asked of devices that are gone.
+    fn keep(&mut self) {
         let Self {
             schedule,
             removals,
@@ -347,8 +350,7 @@ impl DeviceSource {
             name: entry.name.clone(),
             counts: found.and_then(|found| found.counts(entry.index)).cloned(),
             before: entry.listed.take().filter(|_| !renamed),
-            counters: wants.counters,
-            paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
+            paused: !round.once && entry.harm.is_paused(now().mono_ns),
             groups: self.counting,
             qps: entry.owes_qps.is_some(),
         };
@@ -449,7 +451,7 @@ impl DeviceSource {
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
-                paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
+                paused: !round.once && entry.harm.is_paused(now().mono_ns),
                 groups: self.counting,
                 last: wants.last,
                 states: states && counts.is_some(),
@@ -508,28 +510,32 @@ impl DeviceSource {
     }
 
     /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
-    fn look_at_log(&mut self, read_ns: Option<u64>, wants: &Wants, out: &mut dyn FnMut(Input)) {
+    fn look_at_log(&mut self, read_ns: Option<u64>, out: &mut dyn FnMut(Input)) {
         let now_ns = now().mono_ns;
-        let amid = read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
-        let Self {
-            log,
-            schedule,
-            entries,
-            ..
-        } = self;
-        let Some(log) = log.as_mut().filter(|_| !wants.only_processes) else {
-            return;
-        };
+        let Self { log, entries, .. } = self;
+        let Some(log) = log else { return };
+        // Lines that the last look left may be older than the reading.
+        let amid = !log.is_behind() && read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
         let weigh = |errors: &mut [LoggedError]| {
             for entry in entries {
                 let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
                 let logged = errors.iter().any(of_it);
-                if schedule.logged(Subject::Device(entry.id), amid, logged, now_ns) {
+                if entry.harm.logged(amid, logged, now_ns) {
                     mark(errors, of_it);
                 }
             }
         };
         log.look(weigh, out);
+    }
+
+    /// The devices whose counters are left alone for now.
+    fn pauses(&self) -> impl Iterator<Item = Cause> {
+        let now_ns = now().mono_ns;
+        let paused = self
+            .entries
+            .iter()
+            .filter(move |entry| entry.harm.is_paused(now_ns));
+        paused.map(|entry| harm::pause(&entry.shown))
     }
 
     /// Which devices are left alone.
@@ -568,6 +574,7 @@ impl DeviceSource {
                 let failed = error != NetlinkError::NoRdma;
                 if !failed {
                     self.entries.clear();
+                    self.keep();
                 }
                 let cause = failed.then(|| error.of("list of devices").cause(Concerns::Host));
                 out(round::unread(now().mono_ns, cause));
@@ -589,7 +596,7 @@ impl DeviceSource {
 /// shows it does not make the device work.
 fn mark(errors: &mut [LoggedError], of_it: impl Fn(&LoggedError) -> bool) {
     for error in errors {
-        error.ours |= of_it(error) && weight(&error.text) < Weight::Critical;
+        error.ours |= of_it(error) && !error.critical;
     }
 }
 
@@ -605,14 +612,17 @@ impl Polled for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        self.look_at_log(None, wants, out);
-        if wants.is_light() || wants.only_processes {
+        let reads = !wants.is_light() && !wants.only_processes;
+        // Answers since the last round go first: they are older, and so are the lines that their readings made.
+        let mut late = Round::late(now().mono_ns);
+        if reads {
+            self.collect(&mut late);
+        }
+        self.look_at_log(None, out);
+        if !reads {
             return;
         }
         let before_ns = now().mono_ns;
-        // Answers since the last round go first: they are older.
-        let mut late = Round::late(before_ns);
-        self.collect(&mut late);
         let other = late.other;
         self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
@@ -621,9 +631,9 @@ impl Polled for DeviceSource {
         }
         self.send_all(round, out);
         self.readers.calm(self.schedule.is_calm());
-        self.look_at_log(Some(before_ns), wants, out);
+        self.look_at_log(Some(before_ns), out);
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
-        slow.extend(self.schedule.pauses(now().mono_ns));
+        slow.extend(self.pauses());
         slow.extend(self.left_alone());
         if slow != self.slow {
             self.slow.clone_from(&slow);

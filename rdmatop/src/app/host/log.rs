@@ -16,6 +16,11 @@ impl LogSource {
         Self { log, readable: None }
     }
 
+    /// Whether the last look left lines in the log.
+    pub(super) fn is_behind(&self) -> bool {
+        self.log.is_behind()
+    }
+
     /// Sends what was logged since the last look; `weigh` marks which of it is because of rdmatop.
     pub(super) fn look(&mut self, weigh: impl FnOnce(&mut [LoggedError]), out: &mut dyn FnMut(Input)) {
         let mut errors = self.log.errors();
@@ -42,7 +47,7 @@ mod tests {
             why: "b".into(),
             remedy: "c".into(),
         };
-        let mut source = LogSource::new(KernelLog::unreadable(cause));
+        let mut source = LogSource::new(KernelLog::of(Err(cause)));
         let mut sent = Vec::new();
         for _ in 0..3 {
             source.look(|_| (), &mut |input| sent.push(input));

@@ -13,7 +13,7 @@ use rdmatop_sources::{
         transport::Transport,
     },
     root::Root,
-    sysfs::{CounterFiles, CounterGroup, FileValue},
+    sysfs::{CounterFiles, CounterGroup, FileValue, is_failure},
 };
 
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.
@@ -45,7 +45,10 @@ impl PortCounters {
         let before = (self.port, self.served, self.refused);
         self.port = sample.port;
         // A listing without counters, as in a pause, says nothing of who serves them.
-        if let Some(counters) = &sample.counters {
+        // One at which the driver fails leaves it, too: its counters are those that netlink serves.
+        let fails = |error: &RequestError| self.served && is_failure(error.errno);
+        let counters = sample.counters.as_ref();
+        if let Some(counters) = counters.filter(|counters| !counters.as_ref().is_err_and(fails)) {
             self.served = counters.is_ok();
             self.refused = counters.is_err();
             self.none = counters
@@ -93,18 +96,20 @@ impl PortCounters {
         self.files.iter().any(|(files, ..)| files.broke())
     }
 
-    /// The counters that are known, without values: nothing is read.
+    /// The counters that it had at the last reading, without values: nothing is read.
     pub(super) fn unread(&self) -> Vec<RawReading> {
-        let netlink = self.names.iter().map(|name| (name, RawSource::Netlink));
-        let files = self.files.iter();
-        let files = files.flat_map(|(_, source, names)| names.iter().map(|name| (name, *source)));
-        let all = netlink.chain(files).map(|(name, source)| RawReading {
-            name: Arc::clone(name),
-            value: None,
-            source,
-            at: ReadAt::default(),
+        let files = self.files.iter().flat_map(|(files, source, names)| {
+            let there = names.iter().zip(files.absent()).filter(|(_, absent)| !absent);
+            there.map(|(name, _)| (name, *source))
         });
-        all.collect()
+        let others = files.chain(self.interfaces.names());
+        let others = others.map(|(name, source)| unknown(name, source));
+        self.unserved().chain(others).collect()
+    }
+
+    /// What netlink serves, without values.
+    fn unserved(&self) -> impl Iterator<Item = RawReading> {
+        self.names.iter().map(|name| unknown(name, RawSource::Netlink))
     }
 
     /// The counters of a listing, and those of the files at present.
@@ -115,6 +120,8 @@ impl PortCounters {
                 self.push(counter.name.as_bytes(), counter.value, &mut out);
             }
             stamp(&mut out, span);
+        } else if self.served {
+            out.extend(self.unserved());
         }
         self.read_files(&mut out);
         self.interfaces.add_to(root, &mut out);
@@ -178,6 +185,16 @@ impl PortCounters {
     }
 }
 
+/// A counter that is there and was not read.
+fn unknown(name: &Arc<str>, source: RawSource) -> RawReading {
+    RawReading {
+        name: Arc::clone(name),
+        value: None,
+        source,
+        at: ReadAt::default(),
+    }
+}
+
 /// Gives counters the time of the message that held them.
 fn stamp(counters: &mut [RawReading], span: Span) {
     for counter in counters {
@@ -188,6 +205,46 @@ fn stamp(counters: &mut [RawReading], span: Span) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmatop_model::input::{BondReading, MemberReading};
+    use rdmatop_sources::fake::Fake;
+
+    #[test]
+    fn in_a_pause_each_counter_is_known_that_the_device_has_and_no_other() {
+        let fake = Fake::new();
+        let dir = "class/infiniband/mlx5_0/ports/1/counters";
+        fake.sys(format!("{dir}/link_downed"), "N/A (no PMA)\n")
+            .sys(format!("{dir}/port_xmit_data"), "5\n");
+        let mut port = PortCounters {
+            port: 1,
+            ..PortCounters::default()
+        };
+        let member = MemberReading {
+            name: "eth0".into(),
+            ..MemberReading::default()
+        };
+        let bond = BondReading {
+            members: vec![member],
+            ..BondReading::default()
+        };
+        port.interfaces
+            .follow(&fake.root(), None, Some(&bond), None, true);
+        let mut sent = Vec::new();
+        port.push(b"out_of_buffer", 7, &mut sent);
+        port.open(&fake.root(), OsStr::new("mlx5_0"));
+        port.read_files(&mut sent);
+        port.interfaces.add_to(&fake.root(), &mut sent);
+        let shown = |all: &[RawReading]| -> Vec<(String, RawSource)> {
+            all.iter().map(|raw| (raw.name.to_string(), raw.source)).collect()
+        };
+        for _ in 0..2 {
+            let unread = port.unread();
+            assert_eq!(shown(&unread), shown(&sent));
+            assert!(unread.iter().all(|raw| raw.value.is_none()));
+            // Its files are opened anew from time to time, in a pause too.
+            port.open(&fake.root(), OsStr::new("mlx5_0"));
+        }
+        assert_eq!(sent.len(), 4, "{sent:?}");
+    }
 
     #[test]
     fn a_listing_without_counters_leaves_how_they_are_read() {

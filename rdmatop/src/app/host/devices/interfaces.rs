@@ -69,6 +69,15 @@ impl Interfaces {
             .collect();
     }
 
+    /// The names of the counters that were read last.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&Arc<str>, RawSource)> {
+        self.all.iter().flat_map(|interface| {
+            let software = interface.software.iter().flatten();
+            let last = interface.last.iter().map(|last| (&last.name, last.source));
+            software.map(|name| (name, RawSource::Sysfs)).chain(last)
+        })
+    }
+
     /// Adds the last values, after reading them again if that is due.
     pub(super) fn add_to(&mut self, root: &Root, out: &mut Vec<RawReading>) {
         for interface in &mut self.all {

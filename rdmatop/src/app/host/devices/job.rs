@@ -52,8 +52,8 @@ pub(super) enum What {
         /// Its resource counts, if they were just read.
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
-        counters: bool,
-        /// Its counters are left alone for now.
+        /// Its counters are left alone for now. Any other listing reads them: one that is not in it is
+        /// forgotten.
         paused: bool,
         /// QPs are being bound to counters.
         groups: bool,
@@ -196,23 +196,20 @@ impl<T: Transport> Reader<T> {
                 name,
                 counts,
                 before,
-                counters,
                 paused,
                 groups,
                 qps,
             } => {
-                let counters = counters && !paused;
                 let want = Want {
                     ports: true,
-                    counters,
+                    counters: !paused,
                     // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
                     mrs: qps,
                 };
                 match self.identity(&progress, index) {
                     Ok(device) => {
-                        let mut answer =
-                            self.list(&progress, before_ns, device, counts, before, (want, paused));
-                        if counters {
+                        let mut answer = self.list(&progress, before_ns, device, counts, before, want);
+                        if !paused {
                             let pace = Pace {
                                 always: groups,
                                 last: false,
@@ -308,7 +305,7 @@ impl<T: Transport> Reader<T> {
         device: Device,
         counts: Option<Summary>,
         before: Option<Box<Listed>>,
-        (want, paused): (Want, bool),
+        want: Want,
     ) -> DeviceAnswer {
         let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
@@ -325,7 +322,7 @@ impl<T: Transport> Reader<T> {
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
         let (mut listed, mut reading) =
-            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, !paused);
+            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, want.counters);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);
         listed.opened(reading.contexts.clone());
         let _ = listed.reopened();
@@ -341,7 +338,7 @@ impl<T: Transport> Reader<T> {
         });
         DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
-            broke: listed.broke.filter(|_| !paused),
+            broke: listed.broke.filter(|_| want.counters),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),

@@ -6,10 +6,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rdmatop_base::{
-    step::{ShellWord, step},
-    text,
-};
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
@@ -35,10 +31,6 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// After so many readings of a device's counters in a row that do harm, its counters are left alone: first
-/// for a minute, then for ten after each further one.
-const STRIKES: u32 = 3;
-const PAUSES: [u64; 2] = [60 * SECOND, 600 * SECOND];
 /// The number of names in one line.
 const NAMES: usize = 8;
 
@@ -180,33 +172,6 @@ struct DeviceTurn {
     name: Arc<str>,
     asked: Option<Asked>,
     took: Option<LastReading>,
-    harm: Harm,
-}
-
-/// What reading a device's counters does to its driver.
-#[derive(Clone, Copy, Debug, Default)]
-struct Harm {
-    /// The counters were read since the log was last looked at.
-    was_read: bool,
-    /// Readings in a row at which the driver or its firmware failed, and those after which it logged.
-    failed: u32,
-    logged: u32,
-    /// Since the last reading without harm, this many pauses were made.
-    pauses: usize,
-    /// The counters are left alone until then.
-    until_ns: Option<u64>,
-}
-
-impl Harm {
-    /// Begins a pause, unless the readings were harmful too few times, or the same reading has begun one: a
-    /// driver may fail and log at once.
-    fn weigh(&mut self, strikes: u32, now_ns: u64) {
-        if strikes >= STRIKES && self.until_ns.is_none_or(|until_ns| now_ns >= until_ns) {
-            let pause = PAUSES[self.pauses.min(PAUSES.len() - 1)];
-            self.until_ns = Some(now_ns + pause);
-            self.pauses += 1;
-        }
-    }
 }
 
 /// The next step of the round.
@@ -305,67 +270,6 @@ impl Schedule {
         }
         turn.took = Some(took);
         true
-    }
-
-    /// Records that the counters of `subject` were read, and whether its driver or firmware failed at them.
-    pub(super) fn counted(&mut self, subject: Subject, failed: bool, now_ns: u64) {
-        let Some(turn) = self.all.get_mut(&subject) else {
-            return;
-        };
-        let harm = &mut turn.harm;
-        harm.was_read = true;
-        harm.failed = if failed { harm.failed + 1 } else { 0 };
-        harm.weigh(harm.failed, now_ns);
-    }
-
-    /// Records whether the driver of `subject` logged something since the last look. That was just before the
-    /// devices were read with `amid`, and just after without. Returns whether the readings are the reason.
-    pub(super) fn logged(&mut self, subject: Subject, amid: bool, logged: bool, now_ns: u64) -> bool {
-        let Some(turn) = self.all.get_mut(&subject) else {
-            return false;
-        };
-        let harm = &mut turn.harm;
-        let was_read = amid && std::mem::take(&mut harm.was_read);
-        match (logged, was_read) {
-            (true, true) => {
-                harm.logged += 1;
-                harm.weigh(harm.logged, now_ns);
-            }
-            (false, false) => {}
-            // A driver that logs while nothing is read does so for another reason.
-            _ => harm.logged = 0,
-        }
-        if was_read && harm.failed == 0 && harm.logged == 0 {
-            harm.pauses = 0;
-        }
-        harm.logged >= STRIKES
-    }
-
-    /// Whether the counters of `subject` are left alone.
-    pub(super) fn is_paused(&self, subject: Subject, now_ns: u64) -> bool {
-        let until_ns = self.all.get(&subject).and_then(|turn| turn.harm.until_ns);
-        until_ns.is_some_and(|until_ns| now_ns < until_ns)
-    }
-
-    /// A line for the devices whose counters are left alone.
-    pub(super) fn pauses(&self, now_ns: u64) -> Option<Cause> {
-        let paused = self
-            .all
-            .iter()
-            .filter(|(subject, _)| self.is_paused(**subject, now_ns));
-        let names: Vec<&str> = paused.map(|(_, turn)| &*turn.name).collect();
-        let first = names.first()?;
-        Some(Cause {
-            id: CauseId::CountersPaused,
-            concerns: Concerns::Host,
-            what: format!("Counters of {} are not read for now", text::names(&names)),
-            why: "reading them made the driver fail or log errors, three times running".into(),
-            remedy: step!(
-                "they are tried again after a minute, then every ten; to leave a device alone for good: --exclude-device {}, or exclude_device in \
-                 the settings",
-                ShellWord::device(first)
-            ),
-        })
     }
 
     /// Keeps the devices that still exist.
@@ -705,89 +609,5 @@ mod tests {
         schedule.keep(|id| id != 1);
         assert!(schedule.notes(9 * SECOND, 1).is_empty());
         assert!(!schedule.answered(ONE, 9 * SECOND));
-    }
-
-    /// Has the counters of `ONE` read in a second, with what the log has before and after that; returns
-    /// whether they were read.
-    fn second(schedule: &mut Schedule, second: u64, failed: bool, before: bool, after: bool) -> bool {
-        let now_ns = second * SECOND;
-        schedule.logged(ONE, false, before, now_ns);
-        let reads = !schedule.is_paused(ONE, now_ns);
-        if reads {
-            schedule.counted(ONE, failed, now_ns);
-        }
-        schedule.logged(ONE, true, after && reads, now_ns + 100 * MS);
-        reads
-    }
-
-    fn known() -> Schedule {
-        let mut schedule = Schedule::default();
-        begun(&mut schedule, ONE, Stage::Counters, 0);
-        begun(&mut schedule, TWO, Stage::Counters, 0);
-        schedule
-    }
-
-    #[test]
-    fn counters_that_do_harm_are_left_alone_for_a_minute_and_then_for_ten() {
-        for (failed, logs) in [(true, false), (false, true), (true, true)] {
-            let mut schedule = known();
-            let read: Vec<u64> = (1..=2000)
-                .filter(|at| second(&mut schedule, *at, failed, false, logs))
-                .collect();
-            // A pause begins with the look at the log.
-            let first = read[3];
-            assert!(read[..3] == [1, 2, 3] && (63..=64).contains(&first), "{read:?}");
-            assert!(
-                read[4..]
-                    .iter()
-                    .zip(&read[3..])
-                    .all(|(at, last)| (600..=601).contains(&(at - last)))
-            );
-            assert_eq!(read.len(), 7, "{read:?}");
-            let note = schedule.pauses(2000 * SECOND).unwrap().to_string();
-            assert!(
-                note.contains("mlx5_1")
-                    && note.contains("--exclude-device mlx5_1,")
-                    && !note.contains("mlx5_2"),
-                "{note}"
-            );
-            assert!(!schedule.is_paused(TWO, 2000 * SECOND), "the neighbour is read");
-        }
-    }
-
-    #[test]
-    fn a_failure_now_and_then_and_lines_without_a_reading_pause_nothing() {
-        let mut schedule = known();
-        let every = |at: u64, n: u64| !at.is_multiple_of(n);
-        assert!((1..100).all(|at| second(&mut schedule, at, every(at, 3), false, false)));
-        assert!((100..200).all(|at| second(&mut schedule, at, false, false, every(at, 3))));
-        assert!(
-            (200..300).all(|at| second(&mut schedule, at, false, true, true)),
-            "it logs all the time"
-        );
-        assert_eq!(schedule.pauses(300 * SECOND), None);
-    }
-
-    #[test]
-    fn after_a_pause_without_harm_the_next_one_is_short_again() {
-        let mut schedule = known();
-        (1..=3).for_each(|at| assert!(second(&mut schedule, at, true, false, false)));
-        assert!(second(&mut schedule, 64, false, false, false));
-        (65..=67).for_each(|at| assert!(second(&mut schedule, at, true, false, false)));
-        assert!(!second(&mut schedule, 126, true, false, false));
-        assert!(second(&mut schedule, 128, true, false, false));
-    }
-
-    #[test]
-    fn lines_are_taken_for_ours_from_the_third_reading_on() {
-        let mut schedule = known();
-        let ours: Vec<bool> = (1..=4)
-            .map(|at| {
-                schedule.logged(ONE, false, false, at * SECOND);
-                schedule.counted(ONE, false, at * SECOND);
-                schedule.logged(ONE, true, true, at * SECOND)
-            })
-            .collect();
-        assert_eq!(ours, [false, false, true, true]);
     }
 }
