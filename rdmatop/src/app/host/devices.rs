@@ -16,12 +16,12 @@ use std::{
 
 use self::{
     entry::{Entry, held},
+    groups::Pace,
     job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
     removals::{Gone, Removals},
     round::{Context, Round},
     schedule::{MOST, Schedule, Step, Subject},
 };
-use super::LogSource;
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::text;
 use rdmatop_model::{
@@ -31,6 +31,7 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{
     clock::now,
+    kernel_log::KernelLog,
     netlink::{client::Nldev, error::NetlinkError, transport::Transport},
     readers::Readers,
     removal,
@@ -106,7 +107,9 @@ pub struct DeviceSource {
     /// [`RESTED`], except in tests.
     rested_ns: u64,
     /// The kernel's log, which shows whether a driver logs when it is read.
-    log: Option<LogSource>,
+    log: Option<KernelLog>,
+    /// Whether the log could be read at the last look; `None` before the first.
+    logs: Option<bool>,
     /// QPs are being bound to counters: they are looked for on each device in each round.
     counting: bool,
 }
@@ -140,13 +143,14 @@ impl DeviceSource {
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
+            logs: None,
             counting: false,
         }
     }
 
-    /// Reads `log`, too, and leaves alone the counters of a device whose driver logs at each reading.
+    /// Reads `log`, too, which was opened before privileges were given up, and leaves alone the counters of a device whose driver logs at each reading.
     #[must_use]
-    pub fn watching(mut self, log: LogSource) -> Self {
+    pub fn watching(mut self, log: KernelLog) -> Self {
         self.log = Some(log);
         self
     }
@@ -345,14 +349,22 @@ impl DeviceSource {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
+        let counts = found.and_then(|found| found.counts(entry.index));
         let what = What::List {
             index: entry.index,
             name: entry.name.clone(),
-            counts: found.and_then(|found| found.counts(entry.index)).cloned(),
             before: entry.listed.take().filter(|_| !renamed),
-            paused: !round.once && entry.harm.is_paused(now().mono_ns),
-            groups: self.counting,
-            qps: entry.owes_qps.is_some(),
+            ask: Ask {
+                counters: true,
+                paused: !round.once && entry.harm.is_paused(now().mono_ns),
+                pace: Pace {
+                    always: self.counting,
+                    last: wants.last,
+                },
+                states: true,
+                qps: entry.owes_qps.is_some(),
+                counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
+            },
         };
         let name = Arc::clone(&entry.shown);
         self.order(subject, &name, round, what);
@@ -452,8 +464,10 @@ impl DeviceSource {
             let ask = Ask {
                 counters: wants.counters,
                 paused: !round.once && entry.harm.is_paused(now().mono_ns),
-                groups: self.counting,
-                last: wants.last,
+                pace: Pace {
+                    always: self.counting,
+                    last: wants.last,
+                },
                 states: states && counts.is_some(),
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {
@@ -512,20 +526,25 @@ impl DeviceSource {
     /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
     fn look_at_log(&mut self, read_ns: Option<u64>, out: &mut dyn FnMut(Input)) {
         let now_ns = now().mono_ns;
-        let Self { log, entries, .. } = self;
-        let Some(log) = log else { return };
+        let Some(log) = &mut self.log else { return };
         // Lines that the last look left may be older than the reading.
         let amid = !log.is_behind() && read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
-        let weigh = |errors: &mut [LoggedError]| {
-            for entry in entries {
-                let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
-                let logged = errors.iter().any(of_it);
-                if entry.harm.logged(amid, logged, now_ns) {
-                    mark(errors, of_it);
+        let mut errors = log.errors();
+        let lines = errors.as_deref_mut().unwrap_or_default();
+        for entry in &mut self.entries {
+            let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
+            let logged = lines.iter().any(of_it);
+            if entry.harm.logged(amid, logged, now_ns) {
+                // What is critical stays a finding: that a reading shows it does not make the device work.
+                for error in &mut *lines {
+                    error.ours |= of_it(error) && !error.critical;
                 }
             }
-        };
-        log.look(weigh, out);
+        }
+        let is_new = self.logs.replace(errors.is_ok()) != Some(errors.is_ok());
+        if is_new || errors.as_ref().is_ok_and(|errors| !errors.is_empty()) {
+            out(Input::Logged(errors.map_err(|cause| Box::new(cause.clone()))));
+        }
     }
 
     /// The devices whose counters are left alone for now.
@@ -592,14 +611,6 @@ impl DeviceSource {
     }
 }
 
-/// Marks what a driver logs because its device is read. What is critical stays a finding: that a reading
-/// shows it does not make the device work.
-fn mark(errors: &mut [LoggedError], of_it: impl Fn(&LoggedError) -> bool) {
-    for error in errors {
-        error.ours |= of_it(error) && !error.critical;
-    }
-}
-
 /// Whether netlink's list has the device of a directory.
 fn is_listed(found: &DeviceList, dir: &OsStr) -> bool {
     let mut names = found.devices.iter();
@@ -612,7 +623,7 @@ impl Polled for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        let reads = !wants.is_light() && !wants.only_processes;
+        let reads = wants.is_sample();
         // Answers since the last round go first: they are older, and so are the lines that their readings made.
         let mut late = Round::late(now().mono_ns);
         if reads {

@@ -40,18 +40,13 @@ impl MapSource {
 /// that. The driver's counters, read in between, can be compared with both.
 pub struct SeenSource(pub MapSweep);
 
-/// Whether devices are read in such a round.
-fn reads_devices(wants: &Wants) -> bool {
-    !wants.is_light() && !wants.only_processes
-}
-
 impl Polled for SeenSource {
     fn name(&self) -> &'static str {
         "what SoftRoCE's programs have seen"
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if reads_devices(wants)
+        if wants.is_sample()
             && let Some(seen) = self.0.seen(now().mono_ns)
         {
             out(Input::Seen(seen));
@@ -89,7 +84,7 @@ impl Polled for MapSource {
         {
             out(Input::Verbs(Box::new(verbs)));
         }
-        if reads_devices(wants)
+        if wants.is_sample()
             && let Some(seen) = self.sweep.seen(now().mono_ns)
         {
             out(Input::Seen(seen));

@@ -120,7 +120,7 @@ impl ProcessSource {
             }
         }
         if wants.counters {
-            self.mappings.send(&self.root, read_ns, counts, out);
+            self.mappings.send(&self.root, counts, out);
         }
     }
 

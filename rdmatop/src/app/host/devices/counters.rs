@@ -23,6 +23,8 @@ pub(super) struct PortCounters {
     pub(super) port: u32,
     /// Netlink served them when the devices were last listed.
     served: bool,
+    /// The driver failed at the last listing, and has at each reading since.
+    fails: bool,
     /// The counters were requested, and netlink does not have them.
     refused: bool,
     /// Netlink answered that there are none.
@@ -45,17 +47,14 @@ impl PortCounters {
         let before = (self.port, self.served, self.refused);
         self.port = sample.port;
         // A listing without counters, as in a pause, says nothing of who serves them.
-        // One at which the driver fails leaves it, too: its counters are those that netlink serves.
-        let fails = |error: &RequestError| self.served && is_failure(error.errno);
-        let counters = sample.counters.as_ref();
-        if let Some(counters) = counters.filter(|counters| !counters.as_ref().is_err_and(fails)) {
-            self.served = counters.is_ok();
-            self.refused = counters.is_err();
-            self.none = counters
-                .as_ref()
-                .err()
-                .filter(|error| error.is_absence())
-                .cloned();
+        if let Some(counters) = &sample.counters {
+            // Those at which the driver fails stay those that netlink serves.
+            self.fails = self.served && counters.as_ref().is_err_and(|error| is_failure(error.errno));
+            if !self.fails {
+                let error = counters.as_ref().err();
+                (self.served, self.refused) = (error.is_none(), error.is_some());
+                self.none = error.filter(|error| error.is_absence()).cloned();
+            }
         }
         before != (self.port, self.served, self.refused)
     }
@@ -91,9 +90,9 @@ impl PortCounters {
         self.none.as_ref().filter(|_| there)
     }
 
-    /// Whether the driver or its firmware failed at one of the files at the last reading.
+    /// Whether the driver or its firmware failed at the last reading, at what netlink serves or at a file.
     pub(super) fn broke(&self) -> bool {
-        self.files.iter().any(|(files, ..)| files.broke())
+        self.fails || self.files.iter().any(|(files, ..)| files.broke())
     }
 
     /// The counters that it had at the last reading, without values: nothing is read.
@@ -141,8 +140,18 @@ impl PortCounters {
             let (read, span) = timed(|| {
                 nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))
             });
-            read?;
-            stamp(&mut out, span);
+            match read {
+                Ok(_) => {
+                    self.fails = false;
+                    stamp(&mut out, span);
+                }
+                // The listing has said so: there is no other in each round.
+                Err(error) if self.fails && is_failure(error.errno()) => {
+                    out.clear();
+                    out.extend(self.unserved());
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.read_files(&mut out);
         self.interfaces.add_to(root, &mut out);

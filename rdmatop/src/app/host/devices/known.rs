@@ -31,13 +31,20 @@ const FACTS_EVERY: u64 = 20_000_000_000;
 pub(super) struct Sysfs {
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
-    mtus: HashMap<u32, u32>,
-    /// Bonds under ports, with their members, by port.
-    bonds: HashMap<u32, BondReading>,
-    /// Priorities with flow control, by port.
-    pfc: HashMap<u32, u8>,
+    /// What is under ports, by port.
+    under: HashMap<u32, Under>,
     /// Ports.
     ports: Vec<counters::PortCounters>,
+}
+
+/// The network interface under a port.
+#[derive(Default)]
+struct Under {
+    mtu: Option<u32>,
+    /// The bond that it is, with its members.
+    bond: Option<BondReading>,
+    /// Priorities with flow control, a bit for each.
+    pfc: Option<u8>,
 }
 
 /// A device as it was last listed.
@@ -118,12 +125,13 @@ impl Listed {
             .iter()
             .filter_map(|port| port.counters.as_ref()?.as_ref().err());
         let failed = refused.any(|error| is_failure(error.errno));
-        if counters {
-            known.counters(root, &sample, &mut reading);
-        } else {
-            for (kept, reading) in known.ports.iter().zip(&mut reading.ports) {
-                reading.counters = kept.unread();
-            }
+        let ports = known.ports.iter_mut().zip(&sample.ports);
+        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
+            reading.counters = if counters {
+                kept.listed(root, port)
+            } else {
+                kept.unread()
+            };
         }
         let failed = failed || known.ports.iter().any(counters::PortCounters::broke);
         let broke = broke(failed, reading.ports.iter().map(|port| &*port.counters));
@@ -302,31 +310,29 @@ impl Sysfs {
         }
         self.read_ns = Some(now_ns);
         self.facts = dir.and_then(|dir| read_device(root, &dir));
-        self.mtus.clear();
-        self.bonds.clear();
-        for port in self.facts.iter().flat_map(|facts| &facts.ports) {
-            let mtu = port.netdev.as_deref().and_then(|netdev| netdev_mtu(root, netdev));
-            if let Some(mtu) = mtu {
-                self.mtus.insert(port.port, mtu);
-            }
-            let bond = port
-                .netdev
-                .as_deref()
-                .and_then(|netdev| netdev_bond(root, netdev));
-            self.bonds.extend(bond.map(|bond| (port.port, bond)));
+        self.under.clear();
+        let Some(facts) = &self.facts else { return };
+        for port in &facts.ports {
+            let Some(netdev) = &port.netdev else { continue };
+            let under = Under {
+                mtu: netdev_mtu(root, netdev),
+                bond: netdev_bond(root, netdev),
+                pfc: None,
+            };
+            self.under.insert(port.port, under);
         }
-        self.refresh_interfaces(root);
+        self.follow_interfaces(root);
     }
 
     /// Opens the counters of the network interfaces under the ports, and looks up what they have of flow
     /// control. Software devices take no part in that.
-    fn refresh_interfaces(&mut self, root: &Root) {
-        self.pfc.clear();
+    fn follow_interfaces(&mut self, root: &Root) {
         let Some(facts) = &self.facts else { return };
         for kept in &mut self.ports {
             let port = facts.ports.iter().find(|facts| facts.port == kept.port);
             let netdev = port.and_then(|facts| facts.netdev.as_deref());
-            let bond = self.bonds.get(&kept.port);
+            let mut under = self.under.get_mut(&kept.port);
+            let bond = under.as_ref().and_then(|under| under.bond.as_ref());
             kept.interfaces
                 .follow(root, netdev, bond, facts.driver.as_deref(), facts.software);
             if facts.software {
@@ -339,9 +345,12 @@ impl Sysfs {
                 interfaces.extend(netdev);
             }
             let mut all = interfaces.iter().map(|netdev| priorities(root, netdev));
-            let first = all.next().flatten();
-            if let Some(mask) = first.filter(|_| all.all(|other| other == first)) {
-                self.pfc.insert(kept.port, mask);
+            let first = all
+                .next()
+                .flatten()
+                .filter(|first| all.all(|other| other == Some(*first)));
+            if let Some(under) = &mut under {
+                under.pfc = first;
             }
         }
     }
@@ -384,19 +393,12 @@ impl Sysfs {
         reading
     }
 
-    /// Adds the counters of a listing.
-    fn counters(&mut self, root: &Root, sample: &DeviceSample, reading: &mut DeviceReading) {
-        let ports = self.ports.iter_mut().zip(&sample.ports);
-        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
-            reading.counters = kept.listed(root, port);
-        }
-    }
-
     fn port(&self, sample: &PortSample) -> PortReading {
         let info = sample.info.as_ref().and_then(|info| info.as_ref().ok());
         let facts = self.facts.as_ref();
         let facts = facts.and_then(|f| f.ports.iter().find(|p| p.port == sample.port));
         let netdev = info.and_then(|i| i.netdev.as_ref()?.name.as_ref());
+        let under = self.under.get(&sample.port);
         PortReading {
             number: sample.port,
             state: info.and_then(|i| i.state),
@@ -406,9 +408,9 @@ impl Sysfs {
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            bond: self.bonds.get(&sample.port).cloned(),
-            netdev_mtu: self.mtus.get(&sample.port).copied(),
-            pfc: self.pfc.get(&sample.port).copied(),
+            bond: under.and_then(|under| under.bond.clone()),
+            netdev_mtu: under.and_then(|under| under.mtu),
+            pfc: under.and_then(|under| under.pfc),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
             gids: facts.and_then(|f| f.gids.clone()),

@@ -3,9 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
@@ -31,9 +32,6 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// The number of names in one line.
-const NAMES: usize = 8;
-
 /// The stage of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
@@ -103,27 +101,20 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins another stage.
-    fn enter(&mut self, stage: Stage, now_ns: u64) {
-        if self.stage == Stage::Queued {
-            self.begun_ns = now_ns;
-        } else {
-            self.longest = Some(self.longest(now_ns));
-        }
-        (self.stage, self.since_ns) = (stage, now_ns);
-    }
-
     /// The longest stage and its duration.
     fn longest(&self, now_ns: u64) -> (Stage, u64) {
-        let end_ns = self.ended_ns.unwrap_or(now_ns);
-        let current = (self.stage, end_ns.saturating_sub(self.since_ns));
+        let current = (self.stage, self.end_ns(now_ns).saturating_sub(self.since_ns));
         self.longest
             .filter(|(_, took)| *took > current.1)
             .unwrap_or(current)
     }
 
+    fn end_ns(&self, now_ns: u64) -> u64 {
+        self.ended_ns.unwrap_or(now_ns)
+    }
+
     fn for_ns(&self, now_ns: u64) -> u64 {
-        self.ended_ns.unwrap_or(now_ns).saturating_sub(self.begun_ns)
+        self.end_ns(now_ns).saturating_sub(self.begun_ns)
     }
 }
 
@@ -134,19 +125,26 @@ pub(super) struct SharedProgress(Arc<Mutex<Progress>>);
 impl SharedProgress {
     /// The reader begins with `stage`.
     pub(super) fn enter(&self, stage: Stage, now_ns: u64) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .enter(stage, now_ns);
+        let mut progress = self.lock();
+        if progress.stage == Stage::Queued {
+            progress.begun_ns = now_ns;
+        } else {
+            progress.longest = Some(progress.longest(now_ns));
+        }
+        (progress.stage, progress.since_ns) = (stage, now_ns);
     }
 
     /// The reader has ended. Its answer may wait for the next round to take it.
     pub(super) fn end(&self, now_ns: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).ended_ns = Some(now_ns);
+        self.lock().ended_ns = Some(now_ns);
     }
 
     fn get(&self) -> Progress {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,19 +157,12 @@ struct Asked {
     awaited: bool,
 }
 
-/// A finished reading.
-#[derive(Clone, Copy, Debug)]
-struct LastReading {
-    ns: u64,
-    ended_ns: u64,
-    longest: (Stage, u64),
-}
-
 #[derive(Debug, Default)]
 struct DeviceTurn {
     name: Arc<str>,
     asked: Option<Asked>,
-    took: Option<LastReading>,
+    /// The last reading, which has ended.
+    took: Option<Progress>,
 }
 
 /// The next step of the round.
@@ -198,14 +189,10 @@ impl Schedule {
         let Some(turn) = self.all.get(&subject) else {
             return true;
         };
-        let rests = |took: LastReading| {
+        let rests = |took: Progress| {
+            let (ns, since_ns) = (took.for_ns(now_ns), now_ns.saturating_sub(took.end_ns(now_ns)));
             // Listing queue pairs asks no driver.
-            let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
-                took.ns.min(REST)
-            } else {
-                0
-            };
-            now_ns.saturating_sub(took.ended_ns) < rest
+            ns > SLOW && took.longest(now_ns).0 != Stage::Objects && since_ns < ns.min(REST)
         };
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
     }
@@ -240,7 +227,7 @@ impl Schedule {
         // a later round.
         let late = turn
             .took
-            .is_some_and(|took| took.ns > took.longest.0.patience(false));
+            .is_some_and(|took| took.for_ns(now_ns) > took.longest(now_ns).0.patience(false));
         let progress = SharedProgress::default();
         turn.asked = Some(Asked {
             progress: progress.clone(),
@@ -258,15 +245,12 @@ impl Schedule {
         let Some(asked) = turn.asked.take() else {
             return false;
         };
-        let progress = asked.progress.get();
-        let took = LastReading {
-            ns: progress.for_ns(now_ns),
-            ended_ns: progress.ended_ns.unwrap_or(now_ns),
-            longest: progress.longest(now_ns),
-        };
-        if took.ns > SLOW {
-            let (stage, ns) = took.longest;
-            log::warn!(device:% = turn.name, ms = took.ns / MS, stage:? = stage, of_it_ms = ns / MS; "late");
+        let mut took = asked.progress.get();
+        took.ended_ns.get_or_insert(now_ns);
+        let ns = took.for_ns(now_ns);
+        if ns > SLOW {
+            let (stage, of_it_ns) = took.longest(now_ns);
+            log::warn!(device:% = turn.name, ms = ns / MS, stage:? = stage, of_it_ms = of_it_ns / MS; "late");
         }
         turn.took = Some(took);
         true
@@ -340,13 +324,11 @@ impl Schedule {
         let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
         let mut notes: Vec<Cause> = slow.into_iter().take(lines).map(|(_, note)| note).collect();
         if !more.is_empty() {
-            let named = more.get(..NAMES).unwrap_or(&more).join(", ");
-            let dots = if more.len() > NAMES { ", ..." } else { "" };
             notes.push(Cause {
                 id: CauseId::SlowDevice,
                 concerns: Concerns::Host,
                 what: format!("{} more devices are slow", more.len()),
-                why: format!("{named}{dots}"),
+                why: text::names(&more),
                 remedy: "Their values are old; devices that are not named are read meanwhile".into(),
             });
         }
@@ -373,14 +355,15 @@ impl DeviceTurn {
                 }
             })
         });
-        let (stage, why) = match (waits, self.took.filter(|took| took.ns > SLOW)) {
+        let took = self.took.filter(|took| took.for_ns(now_ns) > SLOW);
+        let (stage, why) = match (waits, took) {
             (Some((Stage::Queued, _)), _) => return Some(self.starved(subject, threads)),
             (Some((stage, ns)), _) => (
                 stage,
                 format!("no answer about {} for {}", stage.words(), seconds(ns)),
             ),
             (None, Some(took)) => {
-                let (stage, ns) = took.longest;
+                let (stage, ns) = took.longest(now_ns);
                 (stage, format!("reading {} took {}", stage.words(), seconds(ns)))
             }
             (None, None) => return None,
@@ -579,7 +562,7 @@ mod tests {
         }
         let notes = schedule.notes(2 * SECOND, 16);
         assert_eq!(notes.len(), 3);
-        assert!(notes[2].what.starts_with("14 more") && notes[2].why.ends_with("mlx5_9, ..."));
+        assert!(notes[2].what.starts_with("14 more") && notes[2].why == "mlx5_2 to mlx5_15");
         let mut schedule = Schedule::default();
         begun(&mut schedule, ONE, Stage::Queued, 0);
         let why = |threads| schedule.notes(2 * SECOND, threads)[0].to_string();

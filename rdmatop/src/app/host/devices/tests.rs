@@ -20,7 +20,6 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{
     fake::Fake,
-    kernel_log::KernelLog,
     netlink::{
         attr::{
             DEV_INDEX, DEV_NAME, PORT_INDEX, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PID, RES_QP,
@@ -887,6 +886,46 @@ fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
     assert!(!host.kernel.asked(cmd::STAT_GET).is_empty());
 }
 
+#[test]
+fn a_log_that_cannot_be_read_is_reported_once() {
+    let mut host = Host::known(1);
+    host.source.log = Some(KernelLog::of(Err(harm::pause("any cause"))));
+    let mut reports = 0;
+    for _ in 0..3 {
+        host.source.poll(&Wants::default(), &mut |input| {
+            reports += usize::from(matches!(input, Input::Logged(Err(_))));
+        });
+    }
+    assert_eq!(reports, 1);
+}
+
+#[test]
+fn where_netlink_alone_fails_the_rest_is_read_without_a_listing_each_round() {
+    let mut host = Host::new(1);
+    let port = "class/infiniband/rxe0/ports/1/counters";
+    host.files.sys(format!("{port}/port_xmit_discards"), "2\n");
+    counters(&mut host);
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    let (_, errors) = counters(&mut host);
+    assert!(
+        errors.len() == 1 && errors[0].contains("Input/output error"),
+        "{errors:?}"
+    );
+    host.kernel.asked(0);
+    for _ in 0..5 {
+        let (read, _) = counters(&mut host);
+        let values: Vec<_> = read.iter().map(|raw| (&*raw.name, raw.value)).collect();
+        assert_eq!(values, [("sent_pkts", None), ("port_xmit_discards", Some(2))]);
+    }
+    assert_eq!(host.kernel.asked(cmd::GET), []);
+    host.kernel.change(0, |made| made.refuses = 0);
+    assert_eq!(
+        counters(&mut host).0[0].value,
+        Some(0),
+        "it is asked again in each round"
+    );
+}
+
 /// A round of counters; returns the notes about devices, where they have changed.
 fn noted(host: &mut Host) -> Option<Vec<Cause>> {
     let wants = Wants {
@@ -994,7 +1033,7 @@ fn the_log_is_taken_in_each_round_and_no_critical_line_is_ours() {
     let mut host = Host::known(1);
     let (kernel, file) = UnixDatagram::pair().unwrap();
     file.set_nonblocking(true).unwrap();
-    host.source.log = Some(LogSource::new(KernelLog::of(Ok(file.into()))));
+    host.source.log = Some(KernelLog::of(Ok(file.into())));
     host.kernel.0.lock().unwrap().log = Some(kernel.try_clone().unwrap());
     let round = |host: &mut Host, wants: Wants| {
         let mut lines = Vec::new();
