@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use super::device::device_path;
 use crate::clock::{Span, timed};
@@ -71,7 +72,7 @@ pub struct CounterFiles {
 
 #[derive(Debug)]
 struct CounterFile {
-    name: String,
+    name: Arc<str>,
     /// `None` when it could not be opened.
     file: Option<File>,
     /// It had a value once: the counter exists, whatever the file contains now.
@@ -91,7 +92,7 @@ impl CounterFiles {
         });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
         let open = |name: OsString| CounterFile {
-            name: text::sanitize(name.as_bytes()),
+            name: text::sanitize(name.as_bytes()).into(),
             file: dir.as_ref().and_then(|dir| root.open(&dir.join(&name))),
             seen: false,
             absent: false,
@@ -125,14 +126,10 @@ impl CounterFiles {
         self.group
     }
 
-    /// The counters' names in the order of [`Self::read`].
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(|file| file.name.as_str())
-    }
-
-    /// Whether the device lacked each at the last reading, in the order of [`Self::read`].
-    pub fn absent(&self) -> impl Iterator<Item = bool> {
-        self.files.iter().map(|file| file.absent)
+    /// The names of the counters, but of those that the device lacked at the last reading.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let there = self.files.iter().filter(|file| !file.absent);
+        there.map(|file| &file.name)
     }
 
     /// Whether the driver or the firmware failed at one of them at the last reading.
@@ -141,9 +138,12 @@ impl CounterFiles {
     }
 
     /// Reads all counters now, and returns when each was read.
-    pub fn read(&mut self) -> impl Iterator<Item = (FileValue, Span)> {
+    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, Span)> {
         let group = self.group;
-        self.files.iter_mut().map(move |file| timed(|| file.read(group)))
+        self.files.iter_mut().map(move |file| {
+            let (said, span) = timed(|| file.read(group));
+            (&file.name, said, span)
+        })
     }
 }
 
@@ -232,11 +232,8 @@ mod tests {
     }
 
     fn said(files: &mut CounterFiles) -> Vec<(String, FileValue)> {
-        let names: Vec<String> = files.names().map(str::to_owned).collect();
-        names
-            .into_iter()
-            .zip(files.read().map(|(said, _)| said))
-            .collect()
+        let read = files.read();
+        read.map(|(name, said, _)| (name.to_string(), said)).collect()
     }
 
     fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, FileValue)> {
@@ -336,7 +333,7 @@ mod tests {
         }
         let mut files = open(&fake, CounterGroup::Port);
         let mut last: Option<Span> = None;
-        for (_, span) in files.read() {
+        for (_, _, span) in files.read() {
             assert!(span.before_ns < span.after_ns, "{span:?}");
             // The pause between two reads is in neither span.
             if let Some(last) = last {

@@ -10,7 +10,6 @@
 use std::{
     ffi::{OsStr, OsString},
     sync::Arc,
-    thread,
     time::Duration,
 };
 
@@ -60,12 +59,6 @@ mod tests;
 const LIST_EVERY: u64 = 30_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
-/// A device that is being created is in sysfs some milliseconds before netlink lists it.
-const ONE_THAT_COMES: Duration = if cfg!(test) {
-    Duration::from_millis(1)
-} else {
-    Duration::from_millis(250)
-};
 /// Up to this number of devices, all are asked for their counts in each round that wants QPs. With more,
 /// those at rest are asked only when states of ports are. There only the counts show a first QP, and the
 /// counts of a device cost the kernel as much as its counters.
@@ -376,22 +369,12 @@ impl DeviceSource {
         let listed = |dir: &OsStr| is_listed(found, dir);
         let dirs = self.dirs.as_deref().unwrap_or_default();
         let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
-        let unknown = self.removals.update(&self.root, &unlisted, gone, round.before_ns);
-        if !unknown.is_empty() {
-            // A device never listed before: one that is being created looks the same for some milliseconds.
-            thread::sleep(ONE_THAT_COMES);
-            let dirs = list_devices(&self.root).unwrap_or_default();
-            if let Some(Ok(found)) = self.everyone(round) {
-                let listed = |dir: &OsStr| is_listed(&found, dir);
-                let mut still = removal::unlisted(&self.root, &dirs, listed, self.shared);
-                still.retain(|dir| unknown.contains(dir));
-                let ids = &mut self.ids;
-                self.removals.add(&still, || {
-                    *ids += 1;
-                    *ids
-                });
-            }
-        }
+        let ids = &mut self.ids;
+        self.removals
+            .update(&self.root, &unlisted, gone, round.before_ns, || {
+                *ids += 1;
+                *ids
+            });
         let mut todo = Vec::new();
         for going in self.removals.iter_mut() {
             let subject = Subject::Device(going.id);
@@ -519,8 +502,7 @@ impl DeviceSource {
                 .flat_map(|entry| entry.qp_errors.iter().cloned())
                 .collect(),
         };
-        let Self { removals, root, .. } = self;
-        round.send_all(mono_ns, beside, || removals.notes(root, mono_ns), out);
+        round.send_all(mono_ns, beside, || self.removals.notes(), out);
     }
 
     /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.

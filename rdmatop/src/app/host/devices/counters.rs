@@ -32,13 +32,9 @@ pub(super) struct PortCounters {
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
-    files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
+    files: Vec<(CounterFiles, RawSource)>,
     /// The counters of the network interface, or of the interfaces of a bond.
     pub(super) interfaces: Interfaces,
-}
-
-fn read_at(span: Span) -> ReadAt {
-    ReadAt::between(span.before_ns, span.after_ns)
 }
 
 impl PortCounters {
@@ -75,18 +71,16 @@ impl PortCounters {
             for (before, ..) in &self.files {
                 files.follow(before);
             }
-            let names = files.names().map(Into::into).collect();
-            (files, source, names)
+            (files, source)
         };
         self.files = groups.into_iter().map(open).collect();
     }
 
     /// Netlink's answer that there are no counters, if sysfs has them: then the driver refused to read them.
     pub(super) fn withheld(&self) -> Option<&RequestError> {
-        let there = self
-            .files
-            .iter()
-            .any(|(files, _, names)| files.group() == CounterGroup::Hardware && !names.is_empty());
+        let of_driver = |files: &CounterFiles| files.group() == CounterGroup::Hardware;
+        let mut files = self.files.iter().map(|(files, _)| files);
+        let there = files.any(|files| of_driver(files) && files.names().next().is_some());
         self.none.as_ref().filter(|_| there)
     }
 
@@ -97,13 +91,15 @@ impl PortCounters {
 
     /// The counters that it had at the last reading, without values: nothing is read.
     pub(super) fn unread(&self) -> Vec<RawReading> {
-        let files = self.files.iter().flat_map(|(files, source, names)| {
-            let there = names.iter().zip(files.absent()).filter(|(_, absent)| !absent);
-            there.map(|(name, _)| (name, *source))
+        let files = self.files.iter().flat_map(|(files, source)| {
+            let names = files.names();
+            names.map(|name| unknown(name, *source))
         });
-        let others = files.chain(self.interfaces.names());
-        let others = others.map(|(name, source)| unknown(name, source));
-        self.unserved().chain(others).collect()
+        let interfaces = self
+            .interfaces
+            .names()
+            .map(|(name, source)| unknown(name, source));
+        self.unserved().chain(files).chain(interfaces).collect()
     }
 
     /// What netlink serves, without values.
@@ -175,20 +171,16 @@ impl PortCounters {
     }
 
     fn read_files(&mut self, out: &mut Vec<RawReading>) {
-        for (files, source, names) in &mut self.files {
-            let read = names.iter().zip(files.read());
-            out.extend(read.filter_map(|(name, (said, span))| {
-                let value = match said {
+        for (files, source) in &mut self.files {
+            let there = files.read().filter(|(_, said, _)| *said != FileValue::Absent);
+            out.extend(there.map(|(name, said, span)| RawReading {
+                name: Arc::clone(name),
+                value: match said {
                     FileValue::Value(value) => Some(value),
-                    FileValue::Failed => None,
-                    FileValue::Absent => return None,
-                };
-                Some(RawReading {
-                    name: Arc::clone(name),
-                    value,
-                    source: *source,
-                    at: read_at(span),
-                })
+                    FileValue::Failed | FileValue::Absent => None,
+                },
+                source: *source,
+                at: span.into(),
             }));
         }
     }
@@ -207,7 +199,7 @@ fn unknown(name: &Arc<str>, source: RawSource) -> RawReading {
 /// Gives counters the time of the message that held them.
 fn stamp(counters: &mut [RawReading], span: Span) {
     for counter in counters {
-        counter.at = read_at(span);
+        counter.at = span.into();
     }
 }
 

@@ -71,17 +71,17 @@ fn whole<T: Transport>(
         // kernel sends the other numbers sorted.
         let mut now: Vec<u32> = out.iter().filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
         now.sort_unstable();
-        let missing = missing(&listed.numbers, &now);
+        let missing = missing(&listed.known.numbers, &now);
         let few = missing.len() <= 64 + now.len() / 16;
-        listed.numbers = now;
+        listed.known.numbers = now;
         if few {
             for qpn in missing {
                 if let Some(qp) = nldev.qp(index, qpn)? {
                     out.push(reading(owners, index, &qp));
-                    listed.numbers.push(qpn);
+                    listed.known.numbers.push(qpn);
                 }
             }
-            listed.numbers.sort_unstable();
+            listed.known.numbers.sort_unstable();
             return Ok(true);
         }
     }

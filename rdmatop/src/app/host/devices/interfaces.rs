@@ -113,7 +113,7 @@ impl Interface {
                     name: Arc::clone(name),
                     value,
                     source: RawSource::Sysfs,
-                    at: ReadAt::between(span.before_ns, span.after_ns),
+                    at: span.into(),
                 });
             }
             return;
@@ -144,7 +144,7 @@ impl Interface {
                 self.statistics = None;
                 return;
             }
-            let at = ReadAt::between(span.before_ns, span.after_ns);
+            let at = ReadAt::from(span);
             self.last.iter_mut().for_each(|reading| reading.at = at);
             self.read_ns = span.after_ns;
         }

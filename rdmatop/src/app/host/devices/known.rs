@@ -26,15 +26,26 @@ use rdmatop_sources::{
 /// rarely. It is less than the time between two regular listings, so that each of these reads them.
 const FACTS_EVERY: u64 = 20_000_000_000;
 
-/// Facts of sysfs, and how counters are read.
+/// What is kept of a device from listing to listing.
 #[derive(Default)]
-pub(super) struct Sysfs {
+pub(super) struct Known {
+    /// Facts of sysfs, and when they were read.
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
     /// What is under ports, by port.
     under: HashMap<u32, Under>,
-    /// Ports.
+    /// How the counters of ports are read.
     ports: Vec<counters::PortCounters>,
+    /// Its QPs, if they are only those that the kernel creates for every port.
+    special: Option<Vec<QpReading>>,
+    /// Numbers of its QPs in the last dump, sorted.
+    pub(super) numbers: Vec<u32>,
+    /// Its counters moved between the last two readings.
+    moved: bool,
+    /// Its counters of the last reading in one checksum.
+    checksum: Option<u64>,
+    /// When counters of bound QPs were read, and whether there were any.
+    pub(super) bound: Bound,
 }
 
 /// The network interface under a port.
@@ -54,10 +65,6 @@ pub(super) struct Listed {
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
-    /// Its QPs, if they are only those that the kernel creates for every port.
-    special: Option<Vec<QpReading>>,
-    /// Numbers of its QPs in the last dump, sorted.
-    pub(super) numbers: Vec<u32>,
     /// The processes that have it open, where that is of interest.
     contexts: Option<Vec<u32>>,
     /// `contexts` has changed since it was last reported.
@@ -67,83 +74,48 @@ pub(super) struct Listed {
     /// Whether no counter could be read at the last reading, because the driver or its firmware failed;
     /// `None`: it has none.
     pub(super) broke: Option<bool>,
-    /// Its counters moved between the last two readings.
-    moved: bool,
-    /// Its counters of the last reading in one checksum.
-    counters: Option<u64>,
-    /// When counters of bound QPs were read, and whether there were any.
-    pub(super) bound: Bound,
     /// What is kept of it.
-    pub(super) known: Sysfs,
+    pub(super) known: Known,
 }
 
 impl Listed {
-    /// Keeps the parts of `sample` with which a later round compares; `before` is the device's last listing.
-    fn new(sample: DeviceSample, before: Option<&Self>) -> Self {
-        let key = sample.device.key();
-        let mut kept = DeviceSample::new(sample.device);
-        kept.summary = sample.summary;
-        kept.ports = sample.ports;
-        for port in &mut kept.ports {
-            port.counters = None;
-        }
-        Self {
-            key,
-            errors: kept.errors().count(),
-            steady: before.is_some_and(|before| before.sample.summary == kept.summary),
-            sample: kept,
-            // `only_special` compares their number with the count, as between two listings.
-            special: before.and_then(|before| before.special.clone()),
-            numbers: Vec::new(),
-            contexts: None,
-            reopened: false,
-            broke: None,
-            moved: before.is_some_and(|before| before.moved),
-            counters: before.and_then(|before| before.counters),
-            bound: before.map(|before| before.bound).unwrap_or_default(),
-            known: Sysfs::default(),
-        }
-    }
-
-    /// Takes over a listing of `now_ns`, and returns the reading of the device.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing.
     pub(super) fn list(
         root: &Root,
-        sample: DeviceSample,
-        mut before: Option<Self>,
+        mut sample: DeviceSample,
+        before: Option<Self>,
         now_ns: u64,
         counters: bool,
     ) -> (Self, DeviceReading) {
-        let (mut known, mut numbers) = (Sysfs::default(), Vec::new());
-        if let Some(before) = &mut before {
-            known = std::mem::take(&mut before.known);
-            numbers = std::mem::take(&mut before.numbers);
-        }
+        let before = before.map(|before| (before.known, before.sample.summary));
+        let (mut known, summary) = before.unwrap_or_default();
         known.refresh(root, &sample, now_ns);
         let mut reading = known.reading(&sample);
-        let mut refused = sample
-            .ports
-            .iter()
-            .filter_map(|port| port.counters.as_ref()?.as_ref().err());
-        let failed = refused.any(|error| is_failure(error.errno));
-        let ports = known.ports.iter_mut().zip(&sample.ports);
+        let mut failed = false;
+        let ports = known.ports.iter_mut().zip(&mut sample.ports);
         for ((kept, port), reading) in ports.zip(&mut reading.ports) {
             reading.counters = if counters {
                 kept.listed(root, port)
             } else {
                 kept.unread()
             };
+            let refused = port.counters.take().and_then(Result::err);
+            failed |= kept.broke() || refused.is_some_and(|error| is_failure(error.errno));
         }
-        let failed = failed || known.ports.iter().any(counters::PortCounters::broke);
         let broke = broke(failed, reading.ports.iter().map(|port| &*port.counters));
-        (
-            Self {
-                numbers,
-                broke,
-                known,
-                ..Self::new(sample, before.as_ref())
-            },
-            reading,
-        )
+        let mut kept = DeviceSample::new(sample.device);
+        (kept.summary, kept.ports) = (sample.summary, sample.ports);
+        let listed = Self {
+            key: kept.device.key(),
+            errors: kept.errors().count(),
+            contexts: None,
+            reopened: false,
+            steady: summary == kept.summary,
+            broke,
+            known,
+            sample: kept,
+        };
+        (listed, reading)
     }
 
     /// Adds the counters of all its ports.
@@ -175,7 +147,11 @@ impl Listed {
         }
         let failed = self.known.ports.iter().any(counters::PortCounters::broke);
         self.broke = broke(failed, out.iter().map(|port| &*port.counters));
-        self.moved = self.counters.replace(sum).is_some_and(|before| before != sum);
+        self.known.moved = self
+            .known
+            .checksum
+            .replace(sum)
+            .is_some_and(|before| before != sum);
         Ok(())
     }
 
@@ -193,7 +169,7 @@ impl Listed {
     /// and no counter moves.
     pub(super) fn rests(&self) -> bool {
         self.steady
-            && !self.moved
+            && !self.known.moved
             && self.only_special(self.count("qp")).is_some()
             && self.count("mr") == Some(0)
             // Linux 5.10 does not count contexts.
@@ -246,14 +222,14 @@ impl Listed {
     /// The kernel's own QPs of a device without a consumer, which last as long as the device: if the count is
     /// unchanged they are the same, and no dump is needed.
     pub(super) fn only_special(&self, count: Option<u64>) -> Option<&[QpReading]> {
-        let special = self.special.as_deref()?;
+        let special = self.known.special.as_deref()?;
         (u64::try_from(special.len()).ok() == count).then_some(special)
     }
 
     /// Records a complete dump of a device that had `count` QPs just before.
     pub(super) fn dumped(&mut self, count: Option<u64>, qps: &[QpReading]) {
         let special = qps.iter().all(is_special) && u64::try_from(qps.len()).ok() == count;
-        self.special = special.then(|| qps.to_vec());
+        self.known.special = special.then(|| qps.to_vec());
     }
 
     /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed.
@@ -291,7 +267,7 @@ fn broke<'a>(failed: bool, ports: impl Iterator<Item = &'a [RawReading]>) -> Opt
     (failed || !values.is_empty()).then(|| failed && !values.contains(&true))
 }
 
-impl Sysfs {
+impl Known {
     /// Records how counters are read, and reads sysfs facts when they are due.
     fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
         self.ports
@@ -457,7 +433,7 @@ mod tests {
             firmware: None,
             protocol: None,
         };
-        Listed::new(DeviceSample::new(device), None)
+        Listed::list(&Fake::new().root(), DeviceSample::new(device), None, 0, true).0
     }
 
     fn qp(qpn: u32) -> QpReading {

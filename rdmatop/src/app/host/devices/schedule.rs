@@ -152,7 +152,6 @@ impl SharedProgress {
 #[derive(Debug)]
 struct Asked {
     progress: SharedProgress,
-    at_ns: u64,
     /// The round waits for it.
     awaited: bool,
 }
@@ -228,10 +227,14 @@ impl Schedule {
         let late = turn
             .took
             .is_some_and(|took| took.for_ns(now_ns) > took.longest(now_ns).0.patience(false));
-        let progress = SharedProgress::default();
+        // It waits for a thread first.
+        let progress = SharedProgress(Arc::new(Mutex::new(Progress {
+            since_ns: now_ns,
+            begun_ns: now_ns,
+            ..Progress::default()
+        })));
         turn.asked = Some(Asked {
             progress: progress.clone(),
-            at_ns: now_ns,
             awaited: once || !late,
         });
         progress
@@ -298,12 +301,7 @@ impl Schedule {
         }
         let left = |asked: &Asked| {
             let progress = asked.progress.get();
-            let since = if progress.stage == Stage::Queued {
-                asked.at_ns
-            } else {
-                progress.since_ns
-            };
-            let spent = now_ns.saturating_sub(since);
+            let spent = now_ns.saturating_sub(progress.since_ns);
             progress.stage.patience(once).saturating_sub(spent)
         };
         let left = asked().filter(|asked| asked.awaited).map(left).max();
@@ -339,22 +337,9 @@ impl Schedule {
 impl DeviceTurn {
     /// The note about it, if it is slow.
     fn note(&self, subject: Subject, now_ns: u64, threads: usize) -> Option<Cause> {
-        let waits = self.asked.as_ref().and_then(|asked| {
-            let progress = asked.progress.get();
-            let queued = progress.stage == Stage::Queued;
-            let ns = if queued {
-                now_ns.saturating_sub(asked.at_ns)
-            } else {
-                progress.for_ns(now_ns)
-            };
-            (ns > SLOW).then(|| {
-                if queued {
-                    (Stage::Queued, ns)
-                } else {
-                    progress.longest(now_ns)
-                }
-            })
-        });
+        let asked = self.asked.as_ref().map(|asked| asked.progress.get());
+        let waits = asked.filter(|progress| progress.for_ns(now_ns) > SLOW);
+        let waits = waits.map(|progress| progress.longest(now_ns));
         let took = self.took.filter(|took| took.for_ns(now_ns) > SLOW);
         let (stage, why) = match (waits, took) {
             (Some((Stage::Queued, _)), _) => return Some(self.starved(subject, threads)),
