@@ -74,14 +74,14 @@ pub struct TcpLook {
 }
 
 /// The note that `what` is unknown of some connections.
-fn unknown(what: &str, why: String) -> Box<Cause> {
-    Box::new(Cause {
+fn unknown(what: &str, why: String) -> Cause {
+    Cause {
         id: CauseId::SlowProcess,
         concerns: Concerns::Host,
         what: format!("Unknown of some TCP connections: {what}"),
         why,
         remedy: "".into(),
-    })
+    }
 }
 
 /// Follows connections.
@@ -185,7 +185,7 @@ impl TcpReader {
                 at,
                 before,
                 processes,
-                cut: self.note(),
+                cut: self.note().map(Box::new),
             },
             processes: keys,
         })
@@ -193,7 +193,7 @@ impl TcpReader {
 
     /// What is unknown of some connections: what they move, or their processes, because a search in the last
     /// minute stopped at its limit, [`open_files::MOST`] files of one user.
-    fn note(&self) -> Option<Box<Cause>> {
+    fn note(&self) -> Option<Cause> {
         let left_out = self.totals.left_out().map(|why| unknown("what they move", why));
         left_out.or_else(|| {
             self.cut

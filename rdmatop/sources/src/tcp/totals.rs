@@ -279,7 +279,7 @@ mod tests {
         totals.look(&all, 2 * S);
         let of_one = "no place for 2 of user 1000: one user has 16384 at most, all together 65536";
         assert_eq!(totals.left_out().as_deref(), Some(of_one));
-        all.extend((0..1 + OF_USER).map(|at| of(2000, (1 << 32) + at as u64, 7, 0)));
+        all.extend((0..=OF_USER).map(|at| of(2000, (1 << 32) + at as u64, 7, 0)));
         totals.look(&all, 3 * S);
         let of_two = of_one.replace("1000:", "1000 and some of 1 other user:");
         assert_eq!(totals.left_out(), Some(of_two));

@@ -107,9 +107,6 @@ pub struct DeviceSource {
     counting: bool,
 }
 
-/// Something differs from the last listing.
-struct Changed;
-
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
     pub fn new(root: Root) -> Self {
@@ -393,9 +390,9 @@ impl DeviceSource {
         self.wait(round);
     }
 
-    /// Reads the counters of the listed devices; with `resources`, also what else is due. Fails when a device
-    /// is not the one that was listed.
-    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> Result<(), Changed> {
+    /// Reads the counters of the listed devices; with `resources`, also what else is due. Returns whether the
+    /// devices are still those that were listed.
+    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> bool {
         let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
         let resources = resources && (states || wants.qps || wants.objects);
         let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
@@ -411,7 +408,7 @@ impl DeviceSource {
             Some(Ok(found)) if self.are_these(&found) => Some(found),
             Some(other) => {
                 self.everyone = Some(other);
-                return Err(Changed);
+                return false;
             }
         };
         for at in 0..self.entries.len() {
@@ -470,7 +467,7 @@ impl DeviceSource {
         if states && found.is_some() {
             self.states_ns = round.before_ns;
         }
-        if round.other { Err(Changed) } else { Ok(()) }
+        !round.other
     }
 
     /// Whether the devices are those that were listed.
@@ -501,8 +498,9 @@ impl DeviceSource {
             qp_errors: entries()
                 .flat_map(|entry| entry.qp_errors.iter().cloned())
                 .collect(),
+            notes: self.removals.notes(),
         };
-        round.send_all(mono_ns, beside, || self.removals.notes(), out);
+        round.send_all(mono_ns, beside, out);
     }
 
     /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
@@ -587,7 +585,7 @@ impl DeviceSource {
                 out(round::unread(now().mono_ns, Some(cause)));
             }
             None => {
-                let _ = self.again(wants, false, round);
+                self.again(wants, false, round);
             }
         }
     }
@@ -619,7 +617,7 @@ impl Polled for DeviceSource {
         let other = late.other;
         self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
-        if other || self.list_is_due() || self.again(wants, true, &mut round).is_err() {
+        if other || self.list_is_due() || !self.again(wants, true, &mut round) {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);

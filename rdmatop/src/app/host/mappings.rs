@@ -6,18 +6,20 @@ use rdmatop_sources::{proc::maps::limit, root::Root};
 /// Remembers which limit was sent, so that only another one is sent again.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    /// `None`: no process was counted yet.
-    limit: Option<Option<u64>>,
+    /// A process was counted.
+    counted: bool,
+    limit: Option<u64>,
 }
 
 impl Mappings {
     /// Sends counts of this round, and the limit when an administrator has changed it.
     pub(super) fn send(&mut self, root: &Root, counts: Vec<MappingCount>, out: &mut dyn FnMut(Input)) {
-        if counts.is_empty() && self.limit.is_none() {
+        self.counted |= !counts.is_empty();
+        if !self.counted {
             return;
         }
         let limit = limit(root);
-        if self.limit.replace(limit) != Some(limit) || !counts.is_empty() {
+        if std::mem::replace(&mut self.limit, limit) != limit || !counts.is_empty() {
             out(Input::Mappings(MappingsSample {
                 limit,
                 processes: counts,

@@ -137,7 +137,7 @@ impl PortCounters {
                 nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))
             });
             match read {
-                Ok(_) => {
+                Ok(()) => {
                     self.fails = false;
                     stamp(&mut out, span);
                 }

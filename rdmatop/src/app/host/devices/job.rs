@@ -185,32 +185,26 @@ impl<T: Transport> Reader<T> {
                 name,
                 before,
                 ask,
-            } => match self.identity(&progress, index) {
-                Ok(device) => {
-                    let reads = !ask.paused;
-                    let pace = ask.pace;
-                    let mut answer = self.list(&progress, before_ns, device, before, ask);
-                    if reads {
-                        self.bound(pace, before_ns, &mut answer);
-                    }
-                    answer
-                }
-                Err(error) => DeviceAnswer {
-                    listed: before,
-                    errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
-                    other: true,
-                    ..DeviceAnswer::default()
-                },
-            },
+            } => {
+                let mut answer = match self.identity(&progress, index) {
+                    Ok(device) => self.list(&progress, before_ns, device, before, &ask),
+                    Err(error) => DeviceAnswer {
+                        listed: before,
+                        errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
+                        other: true,
+                        ..DeviceAnswer::default()
+                    },
+                };
+                self.bound(&ask, before_ns, &mut answer);
+                answer
+            }
             What::Again { listed, ask } => {
                 let mut answer = DeviceAnswer {
                     listed: Some(listed),
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
-                if ask.counters && !ask.paused && !answer.other {
-                    self.bound(ask.pace, before_ns, &mut answer);
-                }
+                self.bound(&ask, before_ns, &mut answer);
                 answer
             }
             What::Removal { dir, device, before } => {
@@ -237,9 +231,12 @@ impl<T: Transport> Reader<T> {
 
     /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
     /// list has its counter.
-    fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
+    fn bound(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
+        if !ask.counters || ask.paused || answer.other {
+            return;
+        }
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
-            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
+            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.pace, before_ns);
         }
     }
 
@@ -276,7 +273,7 @@ impl<T: Transport> Reader<T> {
         before_ns: u64,
         device: Device,
         before: Option<Box<Listed>>,
-        ask: Ask,
+        ask: &Ask,
     ) -> DeviceAnswer {
         let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
@@ -288,8 +285,8 @@ impl<T: Transport> Reader<T> {
             // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
             mrs: ask.qps,
         };
-        let counts = match ask.counts {
-            Counts::Known(counts) => Some(counts),
+        let counts = match &ask.counts {
+            Counts::Known(counts) => Some(counts.clone()),
             Counts::No | Counts::Unless | Counts::Asked => None,
         };
         let sample = sampler::sample(nldev, device, want, counts);

@@ -334,30 +334,24 @@ impl Known {
     /// The reading of the device without counters.
     fn reading(&self, sample: &DeviceSample) -> DeviceReading {
         let facts = self.facts.as_ref();
+        let pci = facts.and_then(|facts| facts.pci.as_ref());
+        let iwarp = sample.device.protocol.as_deref() == Some("iw");
+        let port = |port| PortReading {
+            // `fill_dev_info`, drivers/infiniband/core/nldev.c
+            iwarp,
+            ..self.port(port)
+        };
         let mut reading = DeviceReading {
             index: sample.device.index,
             name: text::sanitize(sample.device.name.as_bytes()),
             node_guid: sample.device.node_guid.map(|guid| guid.0),
             driver: facts.and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
-            pci: facts.and_then(|f| Some(f.pci.as_ref()?.address.clone())),
-            pci_path: facts
-                .and_then(|f| Some(f.pci.as_ref()?.path.clone()))
-                .unwrap_or_default(),
-            numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
-            pcie: facts.and_then(|f| {
-                let pci = f.pci.as_ref()?;
-                Some([pci.current?, pci.max?])
-            }),
-            ports: sample
-                .ports
-                .iter()
-                .map(|port| PortReading {
-                    // `fill_dev_info`, drivers/infiniband/core/nldev.c
-                    iwarp: sample.device.protocol.as_deref() == Some("iw"),
-                    ..self.port(port)
-                })
-                .collect(),
+            pci: pci.map(|pci| pci.address.clone()),
+            pci_path: pci.map(|pci| pci.path.clone()).unwrap_or_default(),
+            numa_node: pci.and_then(|pci| i32::try_from(pci.numa_node?).ok()),
+            pcie: pci.and_then(|pci| Some([pci.current?, pci.max?])),
+            ports: sample.ports.iter().map(port).collect(),
             ..DeviceReading::default()
         };
         if let Some(Ok(summary)) = &sample.summary {

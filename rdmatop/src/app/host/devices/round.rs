@@ -40,6 +40,8 @@ pub(super) struct Context {
     pub(super) errors: Vec<Cause>,
     /// Why QPs could not be listed.
     pub(super) qp_errors: Vec<Cause>,
+    /// About devices that are being removed.
+    pub(super) notes: Vec<Cause>,
 }
 
 impl Round {
@@ -104,14 +106,8 @@ impl Round {
         self.groups.extend(answer.groups);
     }
 
-    /// Sends everything. `notes` makes the notes about devices.
-    pub(super) fn send_all(
-        mut self,
-        mono_ns: u64,
-        beside: Context,
-        notes: impl FnOnce() -> Vec<Cause>,
-        out: &mut dyn FnMut(Input),
-    ) {
+    /// Sends everything.
+    pub(super) fn send_all(mut self, mono_ns: u64, beside: Context, out: &mut dyn FnMut(Input)) {
         if self.lists() {
             let mut devices = beside.held;
             for reading in std::mem::take(&mut self.listed) {
@@ -124,7 +120,7 @@ impl Round {
                 devices,
                 errors: beside.errors,
                 unread: false,
-                notes: notes(),
+                notes: beside.notes,
             })));
         }
         // A process's sum is complete only when every device was asked.
