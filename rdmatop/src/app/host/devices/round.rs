@@ -10,6 +10,7 @@ use rdmatop_model::{
 };
 
 /// A round, or the answers that arrived late before it.
+#[derive(Default)]
 pub(super) struct Round {
     /// The beginning of the round.
     pub(super) before_ns: u64,
@@ -50,15 +51,8 @@ impl Round {
         Self {
             before_ns,
             once: wants.once,
-            complete: false,
-            other: false,
             qps_wanted: wants.qps,
-            listed: Vec::new(),
-            counted: CountersSample::default(),
-            owned: 0,
-            sums: None,
-            dumps: Vec::new(),
-            groups: Vec::new(),
+            ..Self::default()
         }
     }
 

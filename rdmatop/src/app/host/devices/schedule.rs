@@ -276,36 +276,33 @@ impl Schedule {
 
     /// The next step of the round, given the number of free threads and whether another may be started.
     pub(super) fn step(&self, now_ns: u64, free: usize, may_grow: bool, once: bool) -> Step {
-        let asked = || self.all.values().filter_map(|turn| turn.asked.as_ref());
-        let mut awaited = asked().filter(|asked| asked.awaited).peekable();
-        if awaited.peek().is_none() {
-            return Step::Done;
-        }
-        let begun: Vec<(Progress, u64)> = asked()
-            .map(|asked| asked.progress.get())
-            .filter(|progress| progress.stage != Stage::Queued)
-            .map(|progress| (progress, progress.for_ns(now_ns)))
-            .collect();
-        let is_queued = |asked: &Asked| asked.progress.get().stage == Stage::Queued;
-        if awaited.any(is_queued) {
+        let asked = self.all.values().filter_map(|turn| turn.asked.as_ref());
+        let asked: Vec<(bool, Progress)> = asked.map(|asked| (asked.awaited, asked.progress.get())).collect();
+        let awaited = || {
+            asked
+                .iter()
+                .filter(|(awaited, _)| *awaited)
+                .map(|(_, progress)| progress)
+        };
+        if awaited().any(|progress| progress.stage == Stage::Queued) {
             if free > 0 {
                 // A thread is about to take it.
                 return Step::Wait(BEHIND);
             }
-            let until_behind = begun.iter().map(|(_, ns)| BEHIND.saturating_sub(*ns)).max();
-            match until_behind {
+            let all = asked.iter().map(|(_, progress)| progress);
+            let begun = all.filter(|progress| progress.stage != Stage::Queued);
+            let until_behind = begun.map(|progress| BEHIND.saturating_sub(progress.for_ns(now_ns)));
+            match until_behind.max() {
                 Some(ns) if ns > 0 => return Step::Wait(ns),
                 _ if may_grow => return Step::Grow,
                 _ => {}
             }
         }
-        let left = |asked: &Asked| {
-            let progress = asked.progress.get();
+        let left = |progress: &Progress| {
             let spent = now_ns.saturating_sub(progress.since_ns);
             progress.stage.patience(once).saturating_sub(spent)
         };
-        let left = asked().filter(|asked| asked.awaited).map(left).max();
-        match left {
+        match awaited().map(left).max() {
             None | Some(0) => Step::Done,
             Some(ns) => Step::Wait(ns),
         }
