@@ -239,8 +239,8 @@ mod tests {
         let (mut totals, mut all) = (Totals::default(), too_many());
         totals.look(&all, S);
         assert_eq!((totals.left_out.len(), totals.known.len()), (2, OF_USER));
-        // Another user's begins. Of the first user one closes, and one that begins is listed before those that
-        // had no place.
+        // Another user's begins. Of the first user one closes, and one that begins is listed before those
+        // that had no place.
         all[0] = of(1000, 1 << 20, 8, 40_000_000);
         all.push(of(2000, 1 << 21, 9, 50_000_000));
         totals.look(&all, 2 * S);

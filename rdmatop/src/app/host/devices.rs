@@ -10,6 +10,7 @@
 use std::{
     ffi::{OsStr, OsString},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -59,6 +60,12 @@ mod tests;
 const LIST_EVERY: u64 = 30_000_000_000;
 /// States of ports and counts of resources are asked for again after this, ns.
 const STATES_EVERY: u64 = 5_000_000_000;
+/// A device that is being created is in sysfs some milliseconds before netlink lists it.
+const ONE_THAT_COMES: Duration = if cfg!(test) {
+    Duration::from_millis(1)
+} else {
+    Duration::from_millis(250)
+};
 /// Up to this number of devices, all are asked for their counts in each round that wants QPs. With more,
 /// those at rest are asked only when states of ports are. There only the counts show a first QP, and the
 /// counts of a device cost the kernel as much as its counters.
@@ -138,7 +145,8 @@ impl DeviceSource {
         }
     }
 
-    /// Reads `log`, too, which was opened before privileges were given up, and leaves alone the counters of a device whose driver logs at each reading.
+    /// Reads `log`, too, which was opened before privileges were given up, and leaves alone the counters of a
+    /// device whose driver logs at each reading.
     #[must_use]
     pub fn watching(mut self, log: KernelLog) -> Self {
         self.log = Some(log);
@@ -360,15 +368,30 @@ impl DeviceSource {
         self.order(subject, &name, round, what);
     }
 
+    /// Those of the directories of devices that a list of netlink's lacks.
+    fn unlisted(&self, dirs: &[OsString], found: &DeviceList) -> Vec<OsString> {
+        let is = |dir: &OsStr| {
+            let mut names = found.devices.iter();
+            names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
+        };
+        removal::unlisted(&self.root, dirs, is, self.shared)
+    }
+
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
     /// now.
     fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
-        let listed = |dir: &OsStr| is_listed(found, dir);
-        let dirs = self.dirs.as_deref().unwrap_or_default();
-        let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
+        let mut leaving = self.unlisted(self.dirs.as_deref().unwrap_or_default(), found);
+        if leaving.iter().any(|dir| !self.removals.knows(dir, &gone)) {
+            // A device never listed before: one that is being created looks the same for some milliseconds.
+            thread::sleep(ONE_THAT_COMES);
+            let dirs = list_devices(&self.root).unwrap_or_default();
+            let found = self.everyone(round).and_then(Result::ok);
+            let still = found.map_or_else(Vec::new, |found| self.unlisted(&dirs, &found));
+            leaving.retain(|dir| self.removals.knows(dir, &gone) || still.contains(dir));
+        }
         let ids = &mut self.ids;
         self.removals
-            .update(&self.root, &unlisted, gone, round.before_ns, || {
+            .update(&self.root, &leaving, gone, round.before_ns, || {
                 *ids += 1;
                 *ids
             });
@@ -591,12 +614,6 @@ impl DeviceSource {
     }
 }
 
-/// Whether netlink's list has the device of a directory.
-fn is_listed(found: &DeviceList, dir: &OsStr) -> bool {
-    let mut names = found.devices.iter();
-    names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
-}
-
 impl Polled for DeviceSource {
     fn name(&self) -> &'static str {
         "RDMA devices"
@@ -604,7 +621,7 @@ impl Polled for DeviceSource {
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
         let reads = wants.is_sample();
-        // Answers since the last round go first: they are older, and so are the lines that their readings made.
+        // Answers since the last round go first: they are older, and so are the lines that came with them.
         let mut late = Round::late(now().mono_ns);
         if reads {
             self.collect(&mut late);

@@ -1,12 +1,12 @@
-//! Whether reading the counters of a device does harm to its driver, and for how long they are left alone then.
-//! No clock, no device.
+//! Whether reading the counters of a device does harm to its driver, and for how long they are left alone
+//! then. No clock, no device.
 
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const SECOND: u64 = 1_000_000_000;
-/// After so many readings in a row that do harm, the counters are left alone: first for a minute, then for ten
-/// after each further one.
+/// After so many readings in a row that do harm, the counters are left alone: first for a minute, then for
+/// ten after each further one.
 const STRIKES: u32 = 3;
 const PAUSES: [u64; 2] = [60 * SECOND, 600 * SECOND];
 
@@ -38,8 +38,8 @@ impl Harm {
     }
 
     /// Records whether the driver logged something since the last look at the log. With `amid` that was just
-    /// before the devices were read; otherwise a line may be of any time. Returns whether the readings are the
-    /// reason.
+    /// before the devices were read; otherwise a line may be of any time. Returns whether the readings are
+    /// the reason.
     pub(super) fn logged(&mut self, amid: bool, logged: bool, now_ns: u64) -> bool {
         let was_read = std::mem::take(&mut self.was_read) && amid;
         if logged || was_read {

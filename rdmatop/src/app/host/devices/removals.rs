@@ -40,9 +40,6 @@ pub(super) type Gone = (u64, Device, Option<Box<Listed>>);
 #[derive(Default)]
 pub(super) struct Removals {
     all: Vec<Removal>,
-    /// Directories of devices that were never listed: one that is being created looks the same for some
-    /// milliseconds.
-    suspects: Vec<OsString>,
     holders: Holders,
     holders_ns: Option<u64>,
     /// Number of made-up indices so far.
@@ -50,9 +47,16 @@ pub(super) struct Removals {
 }
 
 impl Removals {
-    /// Whether no device may be leaving.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.suspects.is_empty()
+        self.all.is_empty()
+    }
+
+    /// Whether the device of a directory was listed before; `gone` were until now.
+    pub(super) fn knows(&self, dir: &OsString, gone: &[Gone]) -> bool {
+        let mut gone = gone
+            .iter()
+            .map(|(_, device, _)| device_dir(device.name.as_bytes()));
+        self.all.iter().any(|going| going.dir == *dir) || gone.any(|name| name.as_ref() == Some(dir))
     }
 
     /// Records which directories netlink does not list now. Devices that were never listed get made-up
@@ -77,16 +81,15 @@ impl Removals {
                 });
             }
         }
-        let known = |dir: &OsString| self.all.iter().any(|going| going.dir == *dir);
-        let new = found.iter().filter(|dir| !known(dir)).cloned();
-        let (still, new): (Vec<_>, Vec<_>) = new.partition(|dir| self.suspects.contains(dir));
-        self.suspects = new;
-        for dir in still {
+        for dir in found {
+            if self.knows(dir, &[]) {
+                continue;
+            }
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
             self.made_up = (self.made_up + 1) % UNLISTED;
             self.all.push(Removal {
                 id: id(),
-                dir,
+                dir: dir.clone(),
                 device,
                 listed: None,
             });

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeSet,
     os::unix::net::UnixDatagram,
     sync::{Arc, Mutex},
-    thread,
 };
 
 use super::*;
@@ -779,7 +778,6 @@ fn a_device_whose_removal_began_earlier_is_found_without_its_index() {
     let mut host = Host::new(1);
     host.files.sys("class/infiniband_verbs/abi_version", "6\n");
     host.files.sys("class/infiniband/old/node_type", "1: CA\n");
-    assert_eq!(host.listed().devices.len(), 1, "it may be one that comes");
     let sample = host.listed();
     let shown: Vec<_> = sample
         .devices
@@ -902,7 +900,7 @@ fn a_log_that_cannot_be_read_is_reported_once() {
 }
 
 #[test]
-fn where_netlink_alone_fails_the_rest_is_read_without_a_listing_each_round() {
+fn where_netlink_alone_fails_the_rest_is_read_and_nothing_listed() {
     let mut host = Host::new(1);
     let port = "class/infiniband/rxe0/ports/1/counters";
     host.files.sys(format!("{port}/port_xmit_discards"), "2\n");
