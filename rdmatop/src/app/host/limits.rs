@@ -48,8 +48,8 @@ impl Limits {
         let since = self.looked_ns.map(|at| now_ns.saturating_sub(at));
         let every = if self.any { OFTEN } else { SELDOM };
         // A new cgroup is looked at at once, before a rule asks why calls of its processes fail.
-        let is_due = since.is_none_or(|since| since >= every) || self.has_new(processes.clone());
-        if !is_due {
+        let is_new = |(_, _, path): InCgroup<'_>| !self.seen.contains(path);
+        if since.is_some_and(|since| since < every) && !processes.clone().any(is_new) {
             return;
         }
         let mut groups: BTreeMap<&str, (Option<u32>, Vec<u32>)> = BTreeMap::new();
@@ -85,11 +85,6 @@ impl Limits {
             self.sent.clone_from(&reached);
             out(Input::RdmaLimits(reached));
         }
-    }
-
-    /// Whether a process has a cgroup that there was not at the last look.
-    fn has_new<'a>(&self, mut processes: impl Iterator<Item = InCgroup<'a>>) -> bool {
-        processes.any(|(_, _, path)| !self.seen.contains(path))
     }
 
     /// A note that cgroups were too many for the last look. Where not one cgroup of any user has a limit,

@@ -27,12 +27,14 @@ impl MapSource {
         }
     }
 
-    /// Sends which processes made more events than they may, if any did.
-    fn tell_floods(&self, out: &mut dyn FnMut(Input)) {
+    /// Sends what was lost, and which processes made more events than they may, if any did.
+    fn tell_losses(&mut self, out: &mut dyn FnMut(Input)) {
+        self.sweep.read_skips();
         let floods = self.sweep.floods();
         if !floods.is_empty() {
             out(Input::Floods(floods));
         }
+        out(Input::Losses(self.sweep.losses()));
     }
 }
 
@@ -63,9 +65,7 @@ impl Polled for MapSource {
         if wants.only_processes {
             return;
         }
-        self.sweep.read_skips();
-        self.tell_floods(out);
-        out(Input::Losses(self.sweep.losses()));
+        self.tell_losses(out);
         if self.sweep.uprobes_are_over() {
             out(Input::UprobesOver);
         }
@@ -91,9 +91,7 @@ impl Polled for MapSource {
         }
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.
-            self.sweep.read_skips();
-            self.tell_floods(out);
-            out(Input::Losses(self.sweep.losses()));
+            self.tell_losses(out);
         }
         self.tell_skipped(out);
     }

@@ -54,12 +54,8 @@ impl Interfaces {
             wanted.extend(netdev.map(|netdev| (netdev, false)));
         }
         let is_open = |open: &Interface| open.statistics.is_some() || open.software.is_some();
-        let same = self.all.len() == wanted.len()
-            && self
-                .all
-                .iter()
-                .zip(&wanted)
-                .all(|(open, (netdev, member))| open.netdev == *netdev && open.member == *member);
+        let known = self.all.iter().map(|open| (&*open.netdev, open.member));
+        let same = known.eq(wanted.iter().copied());
         if root.is_live() && same && self.all.iter().all(is_open) {
             return;
         }

@@ -129,15 +129,11 @@ impl Round {
             ..QpsSample::default()
         };
         let mut some = self.qps_wanted;
-        for dump in self.dumps {
+        for mut dump in self.dumps {
             if dump.mono_ns == own.mono_ns {
                 some = true;
                 own.complete.extend(dump.complete);
-                if own.qps.is_empty() {
-                    own.qps = dump.qps;
-                } else {
-                    own.qps.extend(dump.qps);
-                }
+                own.qps.append(&mut dump.qps);
             } else {
                 // These come from an earlier round: records since then are newer.
                 out(Input::Qps(Box::new(QpsSample {

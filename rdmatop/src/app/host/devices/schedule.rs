@@ -278,13 +278,9 @@ impl Schedule {
     pub(super) fn step(&self, now_ns: u64, free: usize, may_grow: bool, once: bool) -> Step {
         let asked = self.all.values().filter_map(|turn| turn.asked.as_ref());
         let asked: Vec<(bool, Progress)> = asked.map(|asked| (asked.awaited, asked.progress.get())).collect();
-        let awaited = || {
-            asked
-                .iter()
-                .filter(|(awaited, _)| *awaited)
-                .map(|(_, progress)| progress)
-        };
-        if awaited().any(|progress| progress.stage == Stage::Queued) {
+        let awaited = asked.iter().filter(|(awaited, _)| *awaited);
+        let awaited = awaited.map(|(_, progress)| progress);
+        if awaited.clone().any(|progress| progress.stage == Stage::Queued) {
             if free > 0 {
                 // A thread is about to take it.
                 return Step::Wait(BEHIND);
@@ -302,7 +298,7 @@ impl Schedule {
             let spent = now_ns.saturating_sub(progress.since_ns);
             progress.stage.patience(once).saturating_sub(spent)
         };
-        match awaited().map(left).max() {
+        match awaited.map(left).max() {
             None | Some(0) => Step::Done,
             Some(ns) => Step::Wait(ns),
         }
