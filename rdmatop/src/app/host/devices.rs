@@ -250,18 +250,12 @@ impl DeviceSource {
 
     /// The list of devices, once it has arrived.
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() && !self.schedule.is_asked(Subject::DeviceList) {
-            let what = What::DeviceList {
-                settings: !self.settings,
-            };
-            self.order(
-                Subject::DeviceList,
-                &"the list of RDMA devices".into(),
-                round,
-                what,
-            );
-        }
         if self.everyone.is_none() {
+            if !self.schedule.is_asked(Subject::DeviceList) {
+                let settings = !self.settings;
+                let (name, what) = ("the list of RDMA devices", What::DeviceList { settings });
+                self.order(Subject::DeviceList, &name.into(), round, what);
+            }
             self.wait(round);
         }
         let mut found = self.everyone.take();

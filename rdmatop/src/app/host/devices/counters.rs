@@ -5,7 +5,7 @@ use std::{ffi::OsStr, sync::Arc};
 use super::interfaces::Interfaces;
 use rdmatop_model::input::{RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
-    clock::{Span, timed},
+    clock::timed,
     netlink::{
         client::Nldev,
         error::NetlinkError,
@@ -114,7 +114,9 @@ impl PortCounters {
             for counter in list {
                 self.push(counter.name.as_bytes(), counter.value, &mut out);
             }
-            stamp(&mut out, span);
+            for raw in &mut out {
+                raw.at = span.into();
+            }
         } else if self.served {
             out.extend(self.unserved());
         }
@@ -139,7 +141,9 @@ impl PortCounters {
             match read {
                 Ok(()) => {
                     self.fails = false;
-                    stamp(&mut out, span);
+                    for raw in &mut out {
+                        raw.at = span.into();
+                    }
                 }
                 // The listing has said so: there is no other in each round.
                 Err(error) if self.fails && is_failure(error.errno()) => {
@@ -193,13 +197,6 @@ fn unknown(name: &Arc<str>, source: RawSource) -> RawReading {
         value: None,
         source,
         at: ReadAt::default(),
-    }
-}
-
-/// Gives counters the time of the message that held them.
-fn stamp(counters: &mut [RawReading], span: Span) {
-    for counter in counters {
-        counter.at = span.into();
     }
 }
 

@@ -133,10 +133,8 @@ impl Listed {
             let counters = read?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
             // counters. Those of the network interface rise with any traffic, also where nobody uses RDMA.
-            for counter in counters
-                .iter()
-                .filter(|counter| counter.source != RawSource::Ethtool)
-            {
+            let own = counters.iter().filter(|raw| raw.source != RawSource::Ethtool);
+            for counter in own {
                 sum = sum.rotate_left(1).wrapping_add(counter.value.unwrap_or(0));
             }
             out.push(PortCounters {
@@ -145,13 +143,10 @@ impl Listed {
                 counters,
             });
         }
-        let failed = self.known.ports.iter().any(counters::PortCounters::broke);
+        let known = &mut self.known;
+        let failed = known.ports.iter().any(counters::PortCounters::broke);
         self.broke = broke(failed, out.iter().map(|port| &*port.counters));
-        self.known.moved = self
-            .known
-            .checksum
-            .replace(sum)
-            .is_some_and(|before| before != sum);
+        known.moved = known.checksum.replace(sum).is_some_and(|before| before != sum);
         Ok(())
     }
 
