@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use rdmatop_model::input::Now;
+use rdmatop_model::input::{Now, ReadAt};
 
 /// The present time of `clock`, ns. `bpf_ktime_get_ns` and every rate use [`ClockId::Monotonic`].
 pub fn read(clock: ClockId) -> u64 {
@@ -27,6 +27,12 @@ pub struct Span {
     pub before_ns: u64,
     /// The end of the span.
     pub after_ns: u64,
+}
+
+impl From<Span> for ReadAt {
+    fn from(span: Span) -> Self {
+        Self::between(span.before_ns, span.after_ns)
+    }
 }
 
 /// Runs `read` and returns its beginning and end too.

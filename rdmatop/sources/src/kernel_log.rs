@@ -26,18 +26,22 @@ const FILE: &str = "/dev/kmsg";
 const NUMBERS: (u32, u32) = (1, 11);
 /// Longest record, `PRINTK_MESSAGE_MAX`; 8192 (`CONSOLE_EXT_LOG_MAX`) before Linux 6.4.
 const RECORD: usize = 8192;
-/// Records that one look reads; the next look reads the rest.
-const AT_A_TIME: usize = 256;
+/// Records that one look reads, in a few milliseconds; the next look reads the rest.
+const AT_A_TIME: usize = if cfg!(test) { 8 } else { 4096 };
 /// Bytes of a message that are kept.
 const TEXT: usize = 240;
-/// `KERN_ERR`: messages of this level and of more urgent ones.
+/// `KERN_CRIT` and `KERN_ERR`: messages of this level and of more urgent ones.
+const CRIT: u32 = 2;
 const ERR: u32 = 3;
 /// Priorities above this one are what programs have written.
 const KERNEL: u32 = 7;
 
 /// What the kernel has logged since this was opened, or why its log cannot be read.
 #[derive(Debug)]
-pub struct KernelLog(Result<OwnedFd, Cause>);
+pub struct KernelLog {
+    file: Result<OwnedFd, Cause>,
+    is_behind: bool,
+}
 
 impl KernelLog {
     /// Opens the log behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG; a
@@ -48,35 +52,44 @@ impl KernelLog {
             Ok(None) => Err(Unreadable::AnotherFile),
             Err(errno) => Err(Unreadable::of(errno)),
         };
-        Self(opened.map_err(|reason| reason.cause(geteuid().is_root())))
+        Self::of(opened.map_err(|reason| reason.cause(geteuid().is_root())))
     }
 
-    /// One that cannot be read, for tests.
-    #[cfg(any(test, feature = "testkit"))]
-    pub fn unreadable(cause: Cause) -> Self {
-        Self(Err(cause))
+    /// Reads `file`, which does not wait and returns a record each time; or nothing, and says why.
+    pub fn of(file: Result<OwnedFd, Cause>) -> Self {
+        Self {
+            file,
+            is_behind: false,
+        }
+    }
+
+    /// Whether the last look did not come to the end.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Errors since the last look, or why the log cannot be read.
     pub fn errors(&mut self) -> Result<Vec<LoggedError>, &Cause> {
-        let Ok(file) = &self.0 else {
+        let Ok(file) = &self.file else {
             // The cause. A `match` would keep it borrowed where another is written below.
-            return self.0.as_ref().map(|_| Vec::new());
+            return self.file.as_ref().map(|_| Vec::new());
         };
+        self.is_behind = false;
         let (mut errors, mut record) = (Vec::new(), [0; RECORD]);
         for _ in 0..AT_A_TIME {
             match read(file, &mut record) {
-                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(0) | Err(Errno::AGAIN) => return Ok(errors),
                 Ok(len) => errors.extend(parse(&record[..len])),
                 // Records were overwritten before they were read: the next read returns the oldest that is
                 // left.
                 Err(Errno::PIPE | Errno::INTR) => {}
                 Err(errno) => {
-                    self.0 = Err(Unreadable::of(errno).cause(geteuid().is_root()));
-                    break;
+                    self.file = Err(Unreadable::of(errno).cause(geteuid().is_root()));
+                    return Ok(errors);
                 }
             }
         }
+        self.is_behind = true;
         Ok(errors)
     }
 }
@@ -154,17 +167,20 @@ pub fn parse(record: &[u8]) -> Option<LoggedError> {
     let mut lines = body.split(|byte| *byte == b'\n');
     let said = lines.next().filter(|said| !said.is_empty())?;
     let said = text::sanitize_bounded(said, TEXT);
-    let is_bad = match driver_log::of(&said) {
-        Some(known) => known.weight > Weight::Harmless,
-        None => priority <= ERR,
+    let weight = match driver_log::of(&said) {
+        Some(known) => known.weight,
+        None if priority <= CRIT => Weight::Critical,
+        None if priority <= ERR => Weight::Warning,
+        None => Weight::Harmless,
     };
-    if !is_bad {
+    if weight == Weight::Harmless {
         return None;
     }
     let device = lines.find_map(|line| line.strip_prefix(b" DEVICE="));
     Some(LoggedError {
         text: said,
         device: device.map(|device| text::sanitize_bounded(device, TEXT)),
+        critical: weight == Weight::Critical,
         ours: false,
     })
 }
@@ -176,6 +192,8 @@ fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixDatagram;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -188,14 +206,16 @@ mod tests {
             Some(LoggedError {
                 text: "mlx5_core 0000:3b:00.0: cmd_work_handler: failed".into(),
                 device: Some("+pci:0000:3b:00.0".into()),
+                critical: false,
                 ours: false,
             })
         );
         // The worst line of mlx5 is a warning.
         let worst = b"4,7,9,-;mlx5_core 0000:3b:00.0: wait_func:1186:(pid 4): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource\n";
-        assert!(parse(worst).is_some());
+        assert!(parse(worst).is_some_and(|error| error.critical));
         let bare = parse(b"0,1,2,-,caller=T1;panic\x1b[2J").unwrap();
         assert_eq!((bare.text.as_str(), bare.device), ("panic\\x1b[2J", None));
+        assert!(bare.critical, "its level says so");
     }
 
     #[test]
@@ -233,6 +253,23 @@ mod tests {
             assert!(!said(reason, true).contains("sudo"), "{reason:?}");
         }
         assert!(said(Unreadable::Missing, true).contains("--device /dev/kmsg"));
+    }
+
+    #[test]
+    fn a_look_that_does_not_come_to_the_end_says_so_and_loses_nothing() {
+        let (kernel, file) = UnixDatagram::pair().unwrap();
+        file.set_nonblocking(true).unwrap();
+        let mut log = KernelLog::of(Ok(file.into()));
+        // Harmless ones are records, too.
+        for level in (0..=AT_A_TIME).map(|at| 3 + at % 2) {
+            let record = format!("{level},1,2,-;infiniband rxe0: failed");
+            kernel.send(record.as_bytes()).unwrap();
+        }
+        let mut look = || (log.errors().unwrap().len(), log.is_behind());
+        assert_eq!(
+            [look(), look(), look()],
+            [(AT_A_TIME / 2, true), (1, false), (0, false)]
+        );
     }
 
     proptest! {

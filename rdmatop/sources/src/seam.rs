@@ -60,6 +60,11 @@ impl Wants {
         !self.only_processes && !self.counters && !self.qps && !self.round.is_multiple_of(FULL_EVERY)
     }
 
+    /// Devices are read, and what else a sample has.
+    pub fn is_sample(&self) -> bool {
+        !self.is_light() && !self.only_processes
+    }
+
     /// Something is wanted of certain processes.
     pub fn is_of_processes(&self) -> bool {
         !self.processes.is_empty() || !self.locked.is_empty()

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::host::{
-    Advice, DeviceSource, GpuSource, HealthSource, HwCountersSource, LogSource, MapSource, OpenerSource,
-    ProcessSource, SeenSource, SharedDetails, TcpSource,
+    Advice, DeviceSource, GpuSource, HealthSource, HwCountersSource, MapSource, OpenerSource, ProcessSource,
+    SeenSource, SharedDetails, TcpSource,
 };
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
@@ -70,7 +70,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     }
     let counted = plan.hw_counters.is_some();
     let devices = DeviceSource::new(root.clone()).counting(counted);
-    polled.push(Box::new(devices.watching(LogSource::new(log))));
+    polled.push(Box::new(devices.watching(log)));
     let read = if plan.mask { Details::masked } else { Details::new };
     let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));

@@ -79,6 +79,7 @@ mod tests {
         LoggedError {
             text: text.into(),
             device: device.map(Into::into),
+            critical: false,
             ours: false,
         }
     }

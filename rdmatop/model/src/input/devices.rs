@@ -270,6 +270,8 @@ pub struct LoggedError {
     pub text: String,
     /// The device for which it was logged (`+pci:0000:3b:00.0`), if the driver named one; safe to print.
     pub device: Option<String>,
+    /// The device does not work, as is known of such a line, or as its level says.
+    pub critical: bool,
     /// It is logged because rdmatop reads counters of the device, and says nothing about it.
     pub ours: bool,
 }

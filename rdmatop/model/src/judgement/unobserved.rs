@@ -107,6 +107,12 @@ fn is_unread(snapshot: &Snapshot, device: &DeviceRow) -> bool {
     device.driver.is_none() && ports.all(|port| port.device_uid != device.uid)
 }
 
+/// The note that the counters of a device are not read for now.
+fn pause<'a>(snapshot: &'a Snapshot, device: &DeviceRow) -> Option<&'a Cause> {
+    let mut notes = snapshot.health.notes.iter();
+    notes.find(|note| note.id == CauseId::CountersPaused && note.concerns == of_device(device))
+}
+
 /// Whether there are devices, and nothing of any of them was read.
 pub fn looked_at_none(snapshot: &Snapshot) -> bool {
     let mut devices = snapshot.devices.iter();
@@ -152,12 +158,16 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
             }
         }
         if ports().next().is_some() && !ports().any(counts_bytes) {
-            let (id, why) = if ports().any(|port| !port.counters.is_empty()) {
-                (CauseId::NoByteCounters, "its driver counts no bytes")
+            let of_bytes = |id, why| because(Quantity::WireBytes, id, why);
+            let cause = if let Some(pause) = pause(snapshot, device) {
+                let reason = Obstacle::new(pause.id, &*pause.why, pause.remedy.clone());
+                reason.takes(Quantity::WireBytes.name(), of_device(device))
+            } else if ports().any(|port| !port.counters.is_empty()) {
+                of_bytes(CauseId::NoByteCounters, "its driver counts no bytes")
             } else {
-                (CauseId::NoCounters, "no counter of its driver can be read")
+                of_bytes(CauseId::NoCounters, "no counter of its driver can be read")
             };
-            add(Quantity::WireBytes, None, because(Quantity::WireBytes, id, why));
+            add(Quantity::WireBytes, None, cause);
         }
     }
     out

@@ -40,6 +40,9 @@ pub struct ProcDetail {
     pub mappings: Option<u64>,
     /// Whether the process finds a file `/dev/infiniband/uverbs*`.
     pub verbs_files: Option<bool>,
+    /// `CLOCK_MONOTONIC` when the reading began, ns: nothing of it is older.
+    #[serde(skip)]
+    pub read_ns: u64,
 }
 
 /// A part of the details, read from one file or directory.

@@ -171,13 +171,14 @@ impl Details {
         let make_work = move || -> Work<Job, Answer> {
             let mut read = make_work();
             Box::new(move |job| {
-                let begun = Instant::now();
-                let reading = read(job.key.0, job.user, job.parts);
+                let begun_ns = now().mono_ns;
+                let mut reading = read(job.key.0, job.user, job.parts);
+                reading.detail.read_ns = begun_ns;
                 Answer {
                     key: job.key,
                     user: job.user,
                     reading,
-                    took_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    took_ns: now().mono_ns.saturating_sub(begun_ns),
                 }
             })
         };

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use super::device::device_path;
 use crate::clock::{Span, timed};
@@ -71,11 +72,13 @@ pub struct CounterFiles {
 
 #[derive(Debug)]
 struct CounterFile {
-    name: String,
+    name: Arc<str>,
     /// `None` when it could not be opened.
     file: Option<File>,
     /// It had a value once: the counter exists, whatever the file contains now.
     seen: bool,
+    /// The device did not have the counter at the last reading.
+    absent: bool,
     /// The driver or the firmware failed at the last reading.
     broke: bool,
 }
@@ -89,9 +92,10 @@ impl CounterFiles {
         });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
         let open = |name: OsString| CounterFile {
-            name: text::sanitize(name.as_bytes()),
+            name: text::sanitize(name.as_bytes()).into(),
             file: dir.as_ref().and_then(|dir| root.open(&dir.join(&name))),
             seen: false,
+            absent: false,
             broke: false,
         };
         Self {
@@ -107,12 +111,13 @@ impl CounterFiles {
 
     /// Takes over what is known from `before`, the files of the same port.
     pub fn follow(&mut self, before: &Self) {
+        if before.group != self.group {
+            return;
+        }
         for file in &mut self.files {
-            file.seen |= before.group == self.group
-                && before
-                    .files
-                    .iter()
-                    .any(|known| known.seen && known.name == file.name);
+            if let Some(known) = before.files.iter().find(|known| known.name == file.name) {
+                (file.seen, file.absent) = (known.seen, known.absent);
+            }
         }
     }
 
@@ -121,9 +126,10 @@ impl CounterFiles {
         self.group
     }
 
-    /// The counters' names in the order of [`Self::read`].
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(|file| file.name.as_str())
+    /// The names of the counters, but of those that the device lacked at the last reading.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let there = self.files.iter().filter(|file| !file.absent);
+        there.map(|file| &file.name)
     }
 
     /// Whether the driver or the firmware failed at one of them at the last reading.
@@ -132,9 +138,12 @@ impl CounterFiles {
     }
 
     /// Reads all counters now, and returns when each was read.
-    pub fn read(&mut self) -> impl Iterator<Item = (FileValue, Span)> {
+    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, Span)> {
         let group = self.group;
-        self.files.iter_mut().map(move |file| timed(|| file.read(group)))
+        self.files.iter_mut().map(move |file| {
+            let (said, span) = timed(|| file.read(group));
+            (&file.name, said, span)
+        })
     }
 }
 
@@ -153,10 +162,10 @@ impl CounterFile {
             Some(Ok(len)) => value(buf.get(..len).unwrap_or_default()),
             Some(Err(error)) => refusal(group, error.raw_os_error()),
         };
-        match said {
-            FileValue::Value(_) => self.seen = true,
-            FileValue::Absent if self.seen => return FileValue::Failed,
-            FileValue::Absent | FileValue::Failed => {}
+        self.seen |= matches!(said, FileValue::Value(_));
+        self.absent = said == FileValue::Absent && !self.seen;
+        if said == FileValue::Absent && self.seen {
+            return FileValue::Failed;
         }
         said
     }
@@ -223,11 +232,8 @@ mod tests {
     }
 
     fn said(files: &mut CounterFiles) -> Vec<(String, FileValue)> {
-        let names: Vec<String> = files.names().map(str::to_owned).collect();
-        names
-            .into_iter()
-            .zip(files.read().map(|(said, _)| said))
-            .collect()
+        let read = files.read();
+        read.map(|(name, said, _)| (name.to_string(), said)).collect()
     }
 
     fn read(fake: &Fake, group: CounterGroup) -> Vec<(String, FileValue)> {
@@ -327,7 +333,7 @@ mod tests {
         }
         let mut files = open(&fake, CounterGroup::Port);
         let mut last: Option<Span> = None;
-        for (_, span) in files.read() {
+        for (_, _, span) in files.read() {
             assert!(span.before_ns < span.after_ns, "{span:?}");
             // The pause between two reads is in neither span.
             if let Some(last) = last {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::{
     diag::{Connection, FAMILIES, connection, request},
     octets::{Flow, Octets},
-    totals::{OF_USER, Totals},
+    totals::Totals,
 };
 use crate::{
     netlink::{
@@ -73,15 +73,8 @@ pub struct TcpLook {
     pub processes: Vec<ProcKey>,
 }
 
-/// The note that something of some connections is unknown: their processes, because a search in the last
-/// minute stopped at its limit, [`open_files::MOST`] files of one user; or all.
-fn cut(follows_all: bool) -> Cause {
-    let (what, why) = if follows_all {
-        ("their processes", open_files::CUT.to_owned())
-    } else {
-        let why = format!("a user has more than {OF_USER}, and no more of his are followed");
-        ("what they move", why)
-    };
+/// The note that `what` is unknown of some connections.
+fn unknown(what: &str, why: String) -> Cause {
     Cause {
         id: CauseId::SlowProcess,
         concerns: Concerns::Host,
@@ -192,9 +185,19 @@ impl TcpReader {
                 at,
                 before,
                 processes,
-                cut: (self.cut || self.totals.is_cut()).then(|| Box::new(cut(!self.totals.is_cut()))),
+                cut: self.note().map(Box::new),
             },
             processes: keys,
+        })
+    }
+
+    /// What is unknown of some connections: what they move, or their processes, because a search in the last
+    /// minute stopped at its limit, [`open_files::MOST`] files of one user.
+    fn note(&self) -> Option<Cause> {
+        let left_out = self.totals.left_out().map(|why| unknown("what they move", why));
+        left_out.or_else(|| {
+            self.cut
+                .then(|| unknown("their processes", open_files::CUT.to_owned()))
         })
     }
 
@@ -341,9 +344,11 @@ mod tests {
 
     #[test]
     fn a_search_that_stopped_at_its_limit_is_told() {
-        let note = |follows_all| cut(follows_all).to_string();
-        assert!(note(true).contains("TCP") && note(true).contains("200,000 files"));
-        assert!(note(false).contains("what they move: a user has more than 16384"));
+        let mut reader = TcpReader::default();
+        assert_eq!(reader.note(), None);
+        reader.cut = true;
+        let note = reader.note().unwrap().to_string();
+        assert!(note.contains("TCP") && note.contains("200,000 files"), "{note}");
     }
 
     #[test]

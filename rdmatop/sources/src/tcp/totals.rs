@@ -5,6 +5,8 @@ use std::{
     net::SocketAddr,
 };
 
+use rdmatop_base::text;
+
 use super::diag::Connection;
 
 /// Bytes per second from which the process of a connection is searched: that reads `/proc/*/fd` of all
@@ -13,7 +15,7 @@ const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
 /// Of these of one user.
-pub(super) const OF_USER: usize = MOST / 4;
+const OF_USER: usize = MOST / 4;
 
 /// What connections of one process moved since they were first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,37 +52,44 @@ pub(super) struct Totals {
     owners: HashMap<u32, Option<u32>>,
     at_ns: Option<u64>,
     elapsed_ns: u64,
-    /// How many connections of the last look were too many.
-    left_out: usize,
+    /// The connections of the last look that found no place, and their users.
+    left_out: HashMap<u64, u32>,
 }
 
 impl Totals {
     /// Takes the connections of one look, at `now_ns`.
     pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
-        // What was left out has moved bytes before, too.
-        let first = self.at_ns.is_none() || self.left_out > 0;
-        self.left_out = 0;
+        let is_first = self.at_ns.is_none();
         self.elapsed_ns = self.at_ns.map_or(0, |last| now_ns.saturating_sub(last));
         self.at_ns = Some(now_ns);
+        // Before places are given: those of connections that have closed are free.
+        self.close(connections);
         let mut of_user: HashMap<u32, usize> = HashMap::new();
         for known in self.known.values() {
             *of_user.entry(known.user).or_default() += 1;
         }
-        let mut open = BTreeSet::new();
+        let had_no_place = std::mem::take(&mut self.left_out);
         for connection in connections {
-            open.insert(connection.cookie);
             let of_user = of_user.entry(connection.user).or_default();
-            let room = self.known.len() < MOST && *of_user < OF_USER;
+            let is_room = self.known.len() < MOST && *of_user < OF_USER;
             match self.known.get_mut(&connection.cookie) {
                 Some(known) => known.read(connection),
-                None if room => {
+                None if is_room => {
                     *of_user += 1;
-                    self.known
-                        .insert(connection.cookie, Entry::new(connection, first));
+                    let is_new = !is_first && !had_no_place.contains_key(&connection.cookie);
+                    let entry = Entry::new(connection, is_new);
+                    self.known.insert(connection.cookie, entry);
                 }
-                None => self.left_out += 1,
+                None => {
+                    self.left_out.insert(connection.cookie, connection.user);
+                }
             }
         }
+    }
+
+    /// Forgets connections that are not among these, but for what they moved for their processes.
+    fn close(&mut self, connections: &[Connection]) {
+        let open: BTreeSet<u64> = connections.iter().map(|one| one.cookie).collect();
         let Self {
             known,
             owners,
@@ -97,9 +106,20 @@ impl Totals {
         });
     }
 
-    /// Whether the last look found connections that were too many.
-    pub(super) fn is_cut(&self) -> bool {
-        self.left_out > 0
+    /// Why connections of the last look have no place, if some have none: whose, and which bound it is.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let mut users: BTreeMap<u32, usize> = BTreeMap::new();
+        for user in self.left_out.values() {
+            *users.entry(*user).or_default() += 1;
+        }
+        let (user, count) = users.iter().max_by_key(|(_, count)| **count)?;
+        let others = match users.len() - 1 {
+            0 => String::new(),
+            others => format!(" and some of {}", text::count(others, "other user")),
+        };
+        Some(format!(
+            "no place for {count} of user {user}{others}: one user has {OF_USER} at most, all together {MOST}"
+        ))
     }
 
     /// Inodes of busy connections whose process has not been looked for.
@@ -152,9 +172,8 @@ impl Totals {
 }
 
 impl Entry {
-    /// A connection of the first look has moved its bytes before; a later one has moved all of them since the
-    /// look before.
-    fn new(connection: &Connection, first: bool) -> Self {
+    /// One that is new has moved all of its bytes since the look before; of any other it is not known when.
+    fn new(connection: &Connection, is_new: bool) -> Self {
         let mut new = Self {
             user: connection.user,
             inode: connection.inode,
@@ -164,7 +183,7 @@ impl Entry {
             moved: [0; 2],
             lately: 0,
         };
-        if !first {
+        if is_new {
             (new.sent, new.received) = (0, 0);
             new.read(connection);
         }
@@ -202,27 +221,68 @@ mod tests {
         }
     }
 
+    fn of(user: u32, cookie: u64, inode: u32, sent: u64) -> Connection {
+        Connection {
+            user,
+            ..connection(cookie, inode, sent, 0)
+        }
+    }
+
+    /// As many connections as one user may have, and two more.
+    fn too_many() -> Vec<Connection> {
+        let cookies = 0..u64::try_from(OF_USER).unwrap() + 2;
+        cookies.map(|cookie| of(1000, cookie, 7, 900_000_000)).collect()
+    }
+
     #[test]
-    fn many_connections_of_one_user_leave_places_and_move_nothing_at_once() {
-        let mut totals = Totals::default();
-        let many = u64::try_from(OF_USER).unwrap() + 1;
-        let mut all: Vec<Connection> = (0..many)
-            .map(|cookie| connection(cookie, 7, 900_000_000, 0))
-            .collect();
-        let mut other = connection(many, 8, 0, 0);
-        other.user = 2000;
-        all.push(other);
+    fn what_is_new_is_counted_whole_also_while_others_have_no_place() {
+        let (mut totals, mut all) = (Totals::default(), too_many());
         totals.look(&all, S);
-        assert_eq!((totals.left_out, totals.known.len()), (1, OF_USER + 1));
-        all.remove(0);
-        other.sent = 50_000_000;
-        *all.last_mut().unwrap() = other;
+        assert_eq!((totals.left_out.len(), totals.known.len()), (2, OF_USER));
+        // Another user's begins. Of the first user one closes, and one that begins is listed before those
+        // that had no place.
+        all[0] = of(1000, 1 << 20, 8, 40_000_000);
+        all.push(of(2000, 1 << 21, 9, 50_000_000));
         totals.look(&all, 2 * S);
-        assert_eq!(totals.ownerless(), BTreeSet::from([8]));
-        // One has closed, so that the one without a place has its place at the next look.
-        totals.look(&all, 3 * S);
-        assert_eq!((totals.left_out, totals.known.len()), (0, OF_USER + 1));
+        assert_eq!((totals.left_out.len(), totals.known.len()), (2, OF_USER + 1));
+        assert_eq!(totals.ownerless(), BTreeSet::from([8, 9]));
+        for inode in [8, 9] {
+            totals.learn(inode, Some(inode));
+        }
+        assert_eq!(
+            [8, 9].map(|pid| totals.processes()[&pid].sent),
+            [40_000_000, 50_000_000]
+        );
+    }
+
+    #[test]
+    fn what_only_now_has_a_place_has_moved_nothing_yet() {
+        let (mut totals, mut all) = (Totals::default(), too_many());
+        totals.look(&all, S);
+        all.drain(..2);
+        totals.look(&all, 2 * S);
+        assert_eq!((totals.left_out.len(), totals.known.len()), (0, OF_USER));
         assert_eq!(totals.ownerless(), BTreeSet::new());
+        // What it moves from then on counts.
+        all.last_mut().unwrap().inode = 8;
+        all.last_mut().unwrap().sent += 30_000_000;
+        totals.look(&all, 3 * S);
+        totals.learn(8, Some(8));
+        assert_eq!(totals.processes()[&8].sent, 30_000_000);
+    }
+
+    #[test]
+    fn the_note_names_the_bound_and_whose_connections_have_no_place() {
+        let (mut totals, mut all) = (Totals::default(), too_many());
+        totals.look(&all[2..], S);
+        assert_eq!(totals.left_out(), None);
+        totals.look(&all, 2 * S);
+        let of_one = "no place for 2 of user 1000: one user has 16384 at most, all together 65536";
+        assert_eq!(totals.left_out().as_deref(), Some(of_one));
+        all.extend((0..=OF_USER).map(|at| of(2000, (1 << 32) + at as u64, 7, 0)));
+        totals.look(&all, 3 * S);
+        let of_two = of_one.replace("1000:", "1000 and some of 1 other user:");
+        assert_eq!(totals.left_out(), Some(of_two));
     }
 
     #[test]

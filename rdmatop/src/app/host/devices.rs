@@ -16,17 +16,14 @@ use std::{
 
 use self::{
     entry::{Entry, held},
+    groups::Pace,
     job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
     removals::{Gone, Removals},
     round::{Context, Round},
     schedule::{MOST, Schedule, Step, Subject},
 };
-use super::LogSource;
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::{
-    driver_log::{Weight, weight},
-    text,
-};
+use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     engine::concerns,
@@ -34,6 +31,7 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{
     clock::now,
+    kernel_log::KernelLog,
     netlink::{client::Nldev, error::NetlinkError, transport::Transport},
     readers::Readers,
     removal,
@@ -45,6 +43,7 @@ mod counters;
 mod dump;
 mod entry;
 mod groups;
+mod harm;
 mod interfaces;
 mod job;
 mod known;
@@ -108,13 +107,12 @@ pub struct DeviceSource {
     /// [`RESTED`], except in tests.
     rested_ns: u64,
     /// The kernel's log, which shows whether a driver logs when it is read.
-    log: Option<LogSource>,
+    log: Option<KernelLog>,
+    /// Whether the log could be read at the last look; `None` before the first.
+    logs: Option<bool>,
     /// QPs are being bound to counters: they are looked for on each device in each round.
     counting: bool,
 }
-
-/// Something differs from the last listing.
-struct Changed;
 
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure.
@@ -142,13 +140,15 @@ impl DeviceSource {
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
+            logs: None,
             counting: false,
         }
     }
 
-    /// Reads `log`, too, and leaves alone the counters of a device whose driver logs at each reading.
+    /// Reads `log`, too, which was opened before privileges were given up, and leaves alone the counters of a
+    /// device whose driver logs at each reading.
     #[must_use]
-    pub fn watching(mut self, log: LogSource) -> Self {
+    pub fn watching(mut self, log: KernelLog) -> Self {
         self.log = Some(log);
         self
     }
@@ -242,7 +242,7 @@ impl DeviceSource {
             return;
         };
         if let Some(broke) = answer.broke {
-            self.schedule.counted(Subject::Device(id), broke, now().mono_ns);
+            entry.harm.counted(broke, now().mono_ns);
         }
         entry.answered(&mut answer);
         round.add(answer);
@@ -250,18 +250,12 @@ impl DeviceSource {
 
     /// The list of devices, once it has arrived.
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() && !self.schedule.is_asked(Subject::DeviceList) {
-            let what = What::DeviceList {
-                settings: !self.settings,
-            };
-            self.order(
-                Subject::DeviceList,
-                &"the list of RDMA devices".into(),
-                round,
-                what,
-            );
-        }
         if self.everyone.is_none() {
+            if !self.schedule.is_asked(Subject::DeviceList) {
+                let settings = !self.settings;
+                let (name, what) = ("the list of RDMA devices", What::DeviceList { settings });
+                self.order(Subject::DeviceList, &name.into(), round, what);
+            }
             self.wait(round);
         }
         let mut found = self.everyone.take();
@@ -318,6 +312,11 @@ impl DeviceSource {
         if !found.interrupted {
             self.leave(gone, found, round);
         }
+        self.keep();
+    }
+
+    /// Forgets what was asked of devices that are gone.
+    fn keep(&mut self) {
         let Self {
             schedule,
             removals,
@@ -342,42 +341,54 @@ impl DeviceSource {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
+        let counts = found.and_then(|found| found.counts(entry.index));
         let what = What::List {
             index: entry.index,
             name: entry.name.clone(),
-            counts: found.and_then(|found| found.counts(entry.index)).cloned(),
             before: entry.listed.take().filter(|_| !renamed),
-            counters: wants.counters,
-            paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
-            groups: self.counting,
-            qps: entry.owes_qps.is_some(),
+            ask: Ask {
+                counters: true,
+                paused: !round.once && entry.harm.is_paused(now().mono_ns),
+                pace: Pace {
+                    always: self.counting,
+                    last: wants.last,
+                },
+                states: true,
+                qps: entry.owes_qps.is_some(),
+                counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
+            },
         };
         let name = Arc::clone(&entry.shown);
         self.order(subject, &name, round, what);
     }
 
+    /// Those of the directories of devices that a list of netlink's lacks.
+    fn unlisted(&self, dirs: &[OsString], found: &DeviceList) -> Vec<OsString> {
+        let is = |dir: &OsStr| {
+            let mut names = found.devices.iter();
+            names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
+        };
+        removal::unlisted(&self.root, dirs, is, self.shared)
+    }
+
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
     /// now.
     fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
-        let listed = |dir: &OsStr| is_listed(found, dir);
-        let dirs = self.dirs.as_deref().unwrap_or_default();
-        let unlisted = removal::unlisted(&self.root, dirs, listed, self.shared);
-        let unknown = self.removals.update(&self.root, &unlisted, gone, round.before_ns);
-        if !unknown.is_empty() {
+        let mut leaving = self.unlisted(self.dirs.as_deref().unwrap_or_default(), found);
+        if leaving.iter().any(|dir| !self.removals.knows(dir, &gone)) {
             // A device never listed before: one that is being created looks the same for some milliseconds.
             thread::sleep(ONE_THAT_COMES);
             let dirs = list_devices(&self.root).unwrap_or_default();
-            if let Some(Ok(found)) = self.everyone(round) {
-                let listed = |dir: &OsStr| is_listed(&found, dir);
-                let mut still = removal::unlisted(&self.root, &dirs, listed, self.shared);
-                still.retain(|dir| unknown.contains(dir));
-                let ids = &mut self.ids;
-                self.removals.add(&still, || {
-                    *ids += 1;
-                    *ids
-                });
-            }
+            let found = self.everyone(round).and_then(Result::ok);
+            let still = found.map_or_else(Vec::new, |found| self.unlisted(&dirs, &found));
+            leaving.retain(|dir| self.removals.knows(dir, &gone) || still.contains(dir));
         }
+        let ids = &mut self.ids;
+        self.removals
+            .update(&self.root, &leaving, gone, round.before_ns, || {
+                *ids += 1;
+                *ids
+            });
         let mut todo = Vec::new();
         for going in self.removals.iter_mut() {
             let subject = Subject::Device(going.id);
@@ -396,9 +407,9 @@ impl DeviceSource {
         self.wait(round);
     }
 
-    /// Reads the counters of the listed devices; with `resources`, also what else is due. Fails when a device
-    /// is not the one that was listed.
-    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> Result<(), Changed> {
+    /// Reads the counters of the listed devices; with `resources`, also what else is due. Returns whether the
+    /// devices are still those that were listed.
+    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> bool {
         let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
         let resources = resources && (states || wants.qps || wants.objects);
         let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
@@ -414,7 +425,7 @@ impl DeviceSource {
             Some(Ok(found)) if self.are_these(&found) => Some(found),
             Some(other) => {
                 self.everyone = Some(other);
-                return Err(Changed);
+                return false;
             }
         };
         for at in 0..self.entries.len() {
@@ -449,9 +460,11 @@ impl DeviceSource {
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
-                paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
-                groups: self.counting,
-                last: wants.last,
+                paused: !round.once && entry.harm.is_paused(now().mono_ns),
+                pace: Pace {
+                    always: self.counting,
+                    last: wants.last,
+                },
                 states: states && counts.is_some(),
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {
@@ -471,7 +484,7 @@ impl DeviceSource {
         if states && found.is_some() {
             self.states_ns = round.before_ns;
         }
-        if round.other { Err(Changed) } else { Ok(()) }
+        !round.other
     }
 
     /// Whether the devices are those that were listed.
@@ -502,34 +515,43 @@ impl DeviceSource {
             qp_errors: entries()
                 .flat_map(|entry| entry.qp_errors.iter().cloned())
                 .collect(),
+            notes: self.removals.notes(),
         };
-        let Self { removals, root, .. } = self;
-        round.send_all(mono_ns, beside, || removals.notes(root, mono_ns), out);
+        round.send_all(mono_ns, beside, out);
     }
 
     /// Sends what drivers have logged; `read_ns`: since just before the devices were read, which was then.
-    fn look_at_log(&mut self, read_ns: Option<u64>, wants: &Wants, out: &mut dyn FnMut(Input)) {
+    fn look_at_log(&mut self, read_ns: Option<u64>, out: &mut dyn FnMut(Input)) {
         let now_ns = now().mono_ns;
-        let amid = read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
-        let Self {
-            log,
-            schedule,
-            entries,
-            ..
-        } = self;
-        let Some(log) = log.as_mut().filter(|_| !wants.only_processes) else {
-            return;
-        };
-        let weigh = |errors: &mut [LoggedError]| {
-            for entry in entries {
-                let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
-                let logged = errors.iter().any(of_it);
-                if schedule.logged(Subject::Device(entry.id), amid, logged, now_ns) {
-                    mark(errors, of_it);
+        let Some(log) = &mut self.log else { return };
+        // Lines that the last look left may be older than the reading.
+        let amid = !log.is_behind() && read_ns.is_some_and(|read_ns| now_ns.saturating_sub(read_ns) < AMID);
+        let mut errors = log.errors();
+        let lines = errors.as_deref_mut().unwrap_or_default();
+        for entry in &mut self.entries {
+            let of_it = |error: &LoggedError| concerns(error, &entry.shown, entry.pci.as_deref());
+            let logged = lines.iter().any(of_it);
+            if entry.harm.logged(amid, logged, now_ns) {
+                // What is critical stays a finding: that a reading shows it does not make the device work.
+                for error in &mut *lines {
+                    error.ours |= of_it(error) && !error.critical;
                 }
             }
-        };
-        log.look(weigh, out);
+        }
+        let is_new = self.logs.replace(errors.is_ok()) != Some(errors.is_ok());
+        if is_new || errors.as_ref().is_ok_and(|errors| !errors.is_empty()) {
+            out(Input::Logged(errors.map_err(|cause| Box::new(cause.clone()))));
+        }
+    }
+
+    /// The devices whose counters are left alone for now.
+    fn pauses(&self) -> impl Iterator<Item = Cause> {
+        let now_ns = now().mono_ns;
+        let paused = self
+            .entries
+            .iter()
+            .filter(move |entry| entry.harm.is_paused(now_ns));
+        paused.map(|entry| harm::pause(&entry.shown))
     }
 
     /// Which devices are left alone.
@@ -568,6 +590,7 @@ impl DeviceSource {
                 let failed = error != NetlinkError::NoRdma;
                 if !failed {
                     self.entries.clear();
+                    self.keep();
                 }
                 let cause = failed.then(|| error.of("list of devices").cause(Concerns::Host));
                 out(round::unread(now().mono_ns, cause));
@@ -579,24 +602,10 @@ impl DeviceSource {
                 out(round::unread(now().mono_ns, Some(cause)));
             }
             None => {
-                let _ = self.again(wants, false, round);
+                self.again(wants, false, round);
             }
         }
     }
-}
-
-/// Marks what a driver logs because its device is read. What is critical stays a finding: that a reading
-/// shows it does not make the device work.
-fn mark(errors: &mut [LoggedError], of_it: impl Fn(&LoggedError) -> bool) {
-    for error in errors {
-        error.ours |= of_it(error) && weight(&error.text) < Weight::Critical;
-    }
-}
-
-/// Whether netlink's list has the device of a directory.
-fn is_listed(found: &DeviceList, dir: &OsStr) -> bool {
-    let mut names = found.devices.iter();
-    names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
 }
 
 impl Polled for DeviceSource {
@@ -605,25 +614,28 @@ impl Polled for DeviceSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        self.look_at_log(None, wants, out);
-        if wants.is_light() || wants.only_processes {
+        let reads = wants.is_sample();
+        // Answers since the last round go first: they are older, and so are the lines that came with them.
+        let mut late = Round::late(now().mono_ns);
+        if reads {
+            self.collect(&mut late);
+        }
+        self.look_at_log(None, out);
+        if !reads {
             return;
         }
         let before_ns = now().mono_ns;
-        // Answers since the last round go first: they are older.
-        let mut late = Round::late(before_ns);
-        self.collect(&mut late);
         let other = late.other;
         self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
-        if other || self.list_is_due() || self.again(wants, true, &mut round).is_err() {
+        if other || self.list_is_due() || !self.again(wants, true, &mut round) {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);
         self.readers.calm(self.schedule.is_calm());
-        self.look_at_log(Some(before_ns), wants, out);
+        self.look_at_log(Some(before_ns), out);
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
-        slow.extend(self.schedule.pauses(now().mono_ns));
+        slow.extend(self.pauses());
         slow.extend(self.left_alone());
         if slow != self.slow {
             self.slow.clone_from(&slow);

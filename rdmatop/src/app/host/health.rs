@@ -59,7 +59,7 @@ impl Polled for HealthSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.is_light() || wants.only_processes {
+        if !wants.is_sample() {
             return;
         }
         if self.advice.look(wants.machine) {

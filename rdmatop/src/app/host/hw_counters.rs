@@ -14,7 +14,7 @@ impl Polled for HwCountersSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if wants.is_light() || wants.only_processes {
+        if !wants.is_sample() {
             return;
         }
         if let Some(report) = self.0.look() {

@@ -48,8 +48,8 @@ impl Limits {
         let since = self.looked_ns.map(|at| now_ns.saturating_sub(at));
         let every = if self.any { OFTEN } else { SELDOM };
         // A new cgroup is looked at at once, before a rule asks why calls of its processes fail.
-        let is_due = since.is_none_or(|since| since >= every) || self.has_new(processes.clone());
-        if !is_due {
+        let is_new = |(_, _, path): InCgroup<'_>| !self.seen.contains(path);
+        if since.is_some_and(|since| since < every) && !processes.clone().any(is_new) {
             return;
         }
         let mut groups: BTreeMap<&str, (Option<u32>, Vec<u32>)> = BTreeMap::new();
@@ -87,11 +87,6 @@ impl Limits {
         }
     }
 
-    /// Whether a process has a cgroup that there was not at the last look.
-    fn has_new<'a>(&self, mut processes: impl Iterator<Item = InCgroup<'a>>) -> bool {
-        processes.any(|(_, _, path)| !self.seen.contains(path))
-    }
-
     /// A note that cgroups were too many for the last look. Where not one cgroup of any user has a limit,
     /// those that were left out have none either, as a rule.
     pub(super) fn note(&self) -> Option<Cause> {
@@ -113,114 +108,94 @@ mod tests {
     use super::*;
     use rdmatop_sources::fake::Fake;
 
+    /// A look in this second; the limits that it sends, if it sends any: process, cgroup and maximum.
+    fn look(
+        limits: &mut Limits,
+        fake: &Fake,
+        second: u64,
+        processes: &[InCgroup<'_>],
+    ) -> Option<Vec<(u32, String, u64)>> {
+        let (mut sent, now_ns) = (None, second * 1_000_000_000);
+        limits.look(&fake.root(), now_ns, processes.iter().copied(), &mut |input| {
+            let Input::RdmaLimits(reached) = input else {
+                panic!("{input:?}");
+            };
+            let limits = reached.into_iter();
+            sent = Some(limits.map(|limit| (limit.pid, limit.cgroup, limit.max)).collect());
+        });
+        sent
+    }
+
+    fn job(fake: &Fake, objects: u32) {
+        fake.sys("fs/cgroup/job/rdma.max", "rxe0 hca_handle=max hca_object=5\n")
+            .sys(
+                "fs/cgroup/job/rdma.current",
+                format!("rxe0 hca_handle=1 hca_object={objects}\n"),
+            );
+    }
+
     #[test]
     fn a_limit_is_reported_when_it_is_reached_and_when_it_is_not_any_more() {
-        let fake = Fake::new();
+        let (fake, mut limits) = (Fake::new(), Limits::default());
         fake.proc("7/cgroup", "0::/job/a\n")
             .proc("8/cgroup", "0::/job/a\n");
-        fake.sys("fs/cgroup/job/rdma.max", "rxe0 hca_handle=max hca_object=5\n")
-            .sys("fs/cgroup/job/rdma.current", "rxe0 hca_handle=1 hca_object=5\n");
-        let (mut limits, mut sent) = (Limits::default(), Vec::new());
-        let mut look = |limits: &mut Limits, at_s: u64| {
-            let processes = [(7, None, "/job/a"), (8, None, "/job/a"), (9, None, "/")];
-            limits.look(
-                &fake.root(),
-                at_s * 1_000_000_000,
-                processes.into_iter(),
-                &mut |input| {
-                    if let Input::RdmaLimits(reached) = input {
-                        sent.push(
-                            reached
-                                .iter()
-                                .map(|r| (r.pid, r.cgroup.clone(), r.max))
-                                .collect::<Vec<_>>(),
-                        );
-                    }
-                },
-            );
-        };
-        look(&mut limits, 1);
-        look(&mut limits, 2);
-        look(&mut limits, 4);
-        fake.sys("fs/cgroup/job/rdma.current", "rxe0 hca_handle=1 hca_object=4\n");
-        look(&mut limits, 7);
-        let both = vec![(7, "/job".to_owned(), 5), (8, "/job".to_owned(), 5)];
-        assert_eq!(sent, [both, Vec::new()]);
+        job(&fake, 5);
+        let processes = [(7, None, "/job/a"), (8, None, "/job/a"), (9, None, "/")];
+        let both = [7, 8].map(|pid| (pid, "/job".to_owned(), 5)).to_vec();
+        assert_eq!(look(&mut limits, &fake, 1, &processes), Some(both));
+        assert_eq!(look(&mut limits, &fake, 2, &processes), None);
+        assert_eq!(look(&mut limits, &fake, 4, &processes), None);
+        job(&fake, 4);
+        assert_eq!(look(&mut limits, &fake, 7, &processes), Some(Vec::new()));
     }
 
     #[test]
     fn a_limit_of_a_process_that_comes_later_is_seen_at_once() {
-        let fake = Fake::new();
+        let (fake, mut limits) = (Fake::new(), Limits::default());
         fake.proc("7/cgroup", "0::/job\n").proc("8/cgroup", "0::/free\n");
-        fake.sys("fs/cgroup/job/rdma.max", "rxe0 hca_handle=max hca_object=5\n")
-            .sys("fs/cgroup/job/rdma.current", "rxe0 hca_handle=1 hca_object=5\n");
-        let (mut limits, mut sent) = (Limits::default(), Vec::new());
-        let rounds: [&[InCgroup<'_>]; 4] = [
-            &[],
-            &[(8, None, "/free")],
-            &[(8, None, "/free")],
-            &[(8, None, "/free"), (7, None, "/job")],
-        ];
-        for (second, processes) in (1..).zip(rounds) {
-            let processes = processes.iter().copied();
-            limits.look(&fake.root(), second * 1_000_000_000, processes, &mut |input| {
-                if let Input::RdmaLimits(reached) = input {
-                    sent.push((second, reached.len()));
-                }
-            });
+        job(&fake, 5);
+        let both = [(8, None, "/free"), (7, None, "/job")];
+        for (second, processes) in (1..).zip([&both[..0], &both[..1], &both[..1]]) {
+            assert_eq!(look(&mut limits, &fake, second, processes), None);
         }
-        assert_eq!(sent, [(4, 1)]);
+        let sent = look(&mut limits, &fake, 4, &both);
+        assert_eq!(sent, Some(vec![(7, "/job".to_owned(), 5)]));
     }
 
     #[test]
     fn one_user_with_many_cgroups_hides_no_limit_of_another() {
-        let fake = Fake::new();
+        let (fake, mut limits) = (Fake::new(), Limits::default());
         let paths: Vec<String> = (0..100).map(|at| format!("/a/{at:02}")).collect();
         for pid in 100..200_u32 {
             fake.proc(format!("{pid}/cgroup"), "0::/a\n");
         }
         fake.proc("7000/cgroup", "0::/job\n");
-        fake.sys("fs/cgroup/job/rdma.max", "rxe0 hca_handle=max hca_object=5\n")
-            .sys("fs/cgroup/job/rdma.current", "rxe0 hca_handle=1 hca_object=5\n");
+        job(&fake, 5);
         let hostile: Vec<InCgroup<'_>> = (100..)
             .zip(&paths)
             .map(|(pid, path)| (pid, Some(1000), path.as_str()))
             .collect();
-        let (mut limits, mut sent) = (Limits::default(), Vec::new());
-        let mut look = |second: u64, processes: &[InCgroup<'_>]| {
-            let now_ns = second * 1_000_000_000;
-            limits.look(&fake.root(), now_ns, processes.iter().copied(), &mut |input| {
-                if let Input::RdmaLimits(reached) = input {
-                    sent.extend(reached.iter().map(|limit| (second, limit.pid)));
-                }
-            });
-            limits.note().map(|note| note.to_string())
-        };
-        assert_eq!(look(1, &hostile), None, "nobody has a limit");
+        assert_eq!(look(&mut limits, &fake, 1, &hostile), None);
+        assert_eq!(limits.note(), None, "nobody has a limit");
         // It comes when there is no place, and is looked at at once.
-        let job = (7000, Some(2000), "/job");
-        let note = look(2, &[&hostile[..], &[job]].concat()).unwrap_or_default();
+        let of_job = (7000, Some(2000), "/job");
+        let sent = look(&mut limits, &fake, 2, &[&hostile[..], &[of_job]].concat());
+        assert_eq!(sent, Some(vec![(7000, "/job".to_owned(), 5)]));
+        let note = limits.note().map(|note| note.to_string()).unwrap_or_default();
         assert!(note.starts_with("Unknown of 37 cgroups"), "{note}");
-        assert_eq!(look(4, &[job]), None);
-        assert_eq!(sent, [(2, 7000)]);
+        assert_eq!(look(&mut limits, &fake, 4, &[of_job]), None);
+        assert_eq!(limits.note(), None);
     }
 
     #[test]
     fn where_there_is_no_limit_it_is_looked_for_seldom() {
-        let fake = Fake::new();
+        let (fake, mut limits) = (Fake::new(), Limits::default());
         fake.proc("7/cgroup", "0::/a/b/c\n");
-        let mut limits = Limits::default();
-        let root = fake.root();
         let mut opens = Vec::new();
         for second in 1..=31 {
-            let before = root.opens();
-            limits.look(
-                &root,
-                second * 1_000_000_000,
-                [(7, None, "/a/b/c")].into_iter(),
-                &mut |_| panic!("nothing to say"),
-            );
-            opens.push(root.opens() - before);
+            let before = fake.root().opens();
+            assert_eq!(look(&mut limits, &fake, second, &[(7, None, "/a/b/c")]), None);
+            opens.push(fake.root().opens() - before);
         }
         assert_eq!(opens.iter().filter(|opens| **opens > 0).count(), 2, "{opens:?}");
     }

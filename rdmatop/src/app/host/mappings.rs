@@ -3,35 +3,25 @@
 use rdmatop_model::input::{Input, MappingCount, MappingsSample};
 use rdmatop_sources::{proc::maps::limit, root::Root};
 
-/// How often the limit is read, ns: an administrator raises it by hand.
-const EVERY: u64 = 60_000_000_000;
-
 /// Remembers which limit was sent, so that only another one is sent again.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    /// When the limit was read last, and what it was; `None`: no process was counted yet.
-    limit: Option<(u64, Option<u64>)>,
+    /// A process was counted.
+    counted: bool,
+    limit: Option<u64>,
 }
 
 impl Mappings {
-    /// Sends counts of this round, and the limit when it is another one than before.
-    pub(super) fn send(
-        &mut self,
-        root: &Root,
-        now_ns: u64,
-        counts: Vec<MappingCount>,
-        out: &mut dyn FnMut(Input),
-    ) {
-        let recent = self.limit.filter(|(at, _)| now_ns.saturating_sub(*at) < EVERY);
-        if counts.is_empty() && (self.limit.is_none() || recent.is_some()) {
+    /// Sends counts of this round, and the limit when an administrator has changed it.
+    pub(super) fn send(&mut self, root: &Root, counts: Vec<MappingCount>, out: &mut dyn FnMut(Input)) {
+        self.counted |= !counts.is_empty();
+        if !self.counted {
             return;
         }
-        let before = self.limit.map(|(_, before)| before);
-        let (at, known) = recent.unwrap_or_else(|| (now_ns, limit(root)));
-        self.limit = Some((at, known));
-        if !counts.is_empty() || before != Some(known) {
+        let limit = limit(root);
+        if std::mem::replace(&mut self.limit, limit) != limit || !counts.is_empty() {
             out(Input::Mappings(MappingsSample {
-                limit: known,
+                limit,
                 processes: counts,
             }));
         }
@@ -59,7 +49,6 @@ mod tests {
             });
             mappings.send(
                 &fake.root(),
-                second * 1_000_000_000,
                 counts.into_iter().collect(),
                 &mut |input| match input {
                     Input::Mappings(sample) => sent.push((second, sample.limit, sample.processes.len())),
@@ -72,17 +61,16 @@ mod tests {
         send(2, Some(900));
         send(3, None);
         set("2000\n");
-        send(61, None);
-        send(62, None);
-        send(63, Some(950));
+        send(4, None);
+        send(5, Some(950));
         fake.remove("proc/sys/vm/max_map_count");
-        send(122, None);
-        send(123, None);
+        send(6, None);
+        send(7, None);
         let want = [
             (2, Some(1000), 1),
-            (62, Some(2000), 0),
-            (63, Some(2000), 1),
-            (122, None, 0),
+            (4, Some(2000), 0),
+            (5, Some(2000), 1),
+            (6, None, 0),
         ];
         assert_eq!(sent, want);
     }

@@ -27,12 +27,14 @@ impl MapSource {
         }
     }
 
-    /// Sends which processes made more events than they may, if any did.
-    fn tell_floods(&self, out: &mut dyn FnMut(Input)) {
+    /// Sends what was lost, and which processes made more events than they may, if any did.
+    fn tell_losses(&mut self, out: &mut dyn FnMut(Input)) {
+        self.sweep.read_skips();
         let floods = self.sweep.floods();
         if !floods.is_empty() {
             out(Input::Floods(floods));
         }
+        out(Input::Losses(self.sweep.losses()));
     }
 }
 
@@ -40,18 +42,13 @@ impl MapSource {
 /// that. The driver's counters, read in between, can be compared with both.
 pub struct SeenSource(pub MapSweep);
 
-/// Whether devices are read in such a round.
-fn reads_devices(wants: &Wants) -> bool {
-    !wants.is_light() && !wants.only_processes
-}
-
 impl Polled for SeenSource {
     fn name(&self) -> &'static str {
         "what SoftRoCE's programs have seen"
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if reads_devices(wants)
+        if wants.is_sample()
             && let Some(seen) = self.0.seen(now().mono_ns)
         {
             out(Input::Seen(seen));
@@ -68,9 +65,7 @@ impl Polled for MapSource {
         if wants.only_processes {
             return;
         }
-        self.sweep.read_skips();
-        self.tell_floods(out);
-        out(Input::Losses(self.sweep.losses()));
+        self.tell_losses(out);
         if self.sweep.uprobes_are_over() {
             out(Input::UprobesOver);
         }
@@ -89,16 +84,14 @@ impl Polled for MapSource {
         {
             out(Input::Verbs(Box::new(verbs)));
         }
-        if reads_devices(wants)
+        if wants.is_sample()
             && let Some(seen) = self.sweep.seen(now().mono_ns)
         {
             out(Input::Seen(seen));
         }
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.
-            self.sweep.read_skips();
-            self.tell_floods(out);
-            out(Input::Losses(self.sweep.losses()));
+            self.tell_losses(out);
         }
         self.tell_skipped(out);
     }

@@ -1,7 +1,7 @@
 //! Processes: read once when they are new, watched for their end.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -52,8 +52,6 @@ pub struct ProcessSource {
     start_offset: i64,
     /// Clock ticks of a second.
     ticks: Option<u64>,
-    /// When the round began that asked for details which have not come yet, `CLOCK_MONOTONIC`, ns.
-    asked_ns: BTreeMap<ProcKey, u64>,
 }
 
 impl ProcessSource {
@@ -62,7 +60,6 @@ impl ProcessSource {
         Self {
             start_offset: offset(&root),
             ticks: clock_ticks(&root),
-            asked_ns: BTreeMap::new(),
             root,
             cache: ProcCache::default(),
             details,
@@ -96,27 +93,19 @@ impl ProcessSource {
         };
         for process in fresh.iter().chain(again).filter_map(|key| of(*key)) {
             details.ask(Asker::Rows, ask(process, parts));
-            self.asked_ns.insert(process.key(), read_ns);
         }
-        self.asked_ns.retain(|key, _| of(*key).is_some());
         let (since_ns, patience) = patience(self.once, read_ns);
         details.settle(since_ns, patience);
-        // What comes late was read when it was asked for, not now.
-        let answers = details.take(Asker::Rows).into_iter();
-        let mut answers: BTreeMap<ProcKey, (ProcDetail, u64)> = answers
-            .map(|(key, detail)| (key, (detail, self.asked_ns.remove(&key).unwrap_or(0))))
-            .collect();
+        let mut answers = details.take(Asker::Rows);
         for key in fresh {
-            answers
-                .entry(*key)
-                .or_insert_with(|| (ProcDetail::default(), read_ns));
+            answers.entry(*key).or_insert_with(|| unanswered(read_ns));
         }
         let mut counts = Vec::new();
         let slept_ns = slept_ns();
-        for (key, (detail, read_ns)) in answers {
+        for (key, detail) in answers {
             if let Some(process) = of(key) {
                 // What was counted before an exec is gone, too, where the new list was not readable.
-                let count = detail.mappings;
+                let (count, counted_ns) = (detail.mappings, detail.read_ns);
                 let facts = ProcessFacts {
                     born_ns: born_ns(process.stat.start, self.ticks, slept_ns),
                     ..facts(process, detail, self.start_offset, read_ns)
@@ -125,13 +114,13 @@ impl ProcessSource {
                     pid: facts.pid,
                     start_ticks: facts.start_ticks,
                     count,
-                    read_ns,
+                    read_ns: counted_ns,
                 });
                 out(Input::Process(Box::new(facts)));
             }
         }
         if wants.counters {
-            self.mappings.send(&self.root, read_ns, counts, out);
+            self.mappings.send(&self.root, counts, out);
         }
     }
 
@@ -265,7 +254,9 @@ pub(super) fn search(
     let mut found = details.search(asks, patience(once, read_ns).1);
     drop(details);
     let facts = basic.iter().map(|process| {
-        let detail = found.remove(&process.key()).unwrap_or_default();
+        let detail = found
+            .remove(&process.key())
+            .unwrap_or_else(|| unanswered(read_ns));
         facts(process, detail, start_offset, read_ns)
     });
     facts.collect()
@@ -276,12 +267,21 @@ pub(super) fn offset(root: &Root) -> i64 {
     clock_ticks(root).map_or(0, |ticks| start_offset(root, ticks))
 }
 
+/// The details of a process that did not answer.
+fn unanswered(read_ns: u64) -> ProcDetail {
+    ProcDetail {
+        read_ns,
+        ..ProcDetail::default()
+    }
+}
+
+/// What is known of a process, since `read_ns` or since its details were read: what comes late is older.
 fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u64) -> ProcessFacts {
     ProcessFacts {
         pid: process.stat.pid,
         start_ticks: process.stat.start.saturating_sub_signed(start_offset),
         born_ns: 0,
-        read_ns,
+        read_ns: read_ns.min(detail.read_ns),
         comm: Some(process.stat.comm.clone()),
         cmdline: detail.cmdline,
         uid: process.uid,
@@ -423,6 +423,29 @@ mod tests {
         fake.remove("proc/7/maps");
         fake.proc("7/stat", format!("7 (hidden) {TAIL}\n"));
         assert_eq!(counts(true), [(7, None, Some(65_530))]);
+    }
+
+    #[test]
+    fn facts_are_as_old_as_the_oldest_of_them() {
+        let fake = Fake::new();
+        fake.proc("7/stat", format!("7 (trainer) {TAIL}\n"));
+        let basic = read_basic(&fake.root(), &Users::read(&fake.root()), 7).unwrap();
+        let [now, late] = [5, 9].map(|round_ns| facts(&basic, unanswered(7), 0, round_ns).read_ns);
+        assert_eq!([now, late], [5, 7]);
+        // Those of a round are no older than it, their mappings too.
+        let details = Arc::new(Mutex::new(Details::new(fake.root())));
+        let mut source = ProcessSource::new(fake.root(), details);
+        let (before_ns, mut read) = (clock::read(ClockId::Monotonic), Vec::new());
+        source.poll(&wants(true), &mut |input| match input {
+            Input::Process(facts) => read.push(facts.read_ns),
+            Input::Mappings(sample) => read.extend(sample.processes.iter().map(|one| one.read_ns)),
+            _ => {}
+        });
+        let since = before_ns..=clock::read(ClockId::Monotonic);
+        assert!(
+            read.len() == 2 && read.iter().all(|ns| since.contains(ns)),
+            "{read:?}"
+        );
     }
 
     #[test]

@@ -52,6 +52,7 @@ fn an_error_counts_for_the_device_that_it_names_alone() {
     let error = LoggedError {
         text: "mlx5_core 0000:3b:00.1: cmd failed".into(),
         device: None,
+        critical: false,
         ours: false,
     };
     host.apply(Input::Logged(Ok(vec![error.clone(), error])));

@@ -126,10 +126,7 @@ fn users_whose_processes_were_late_come_after_the_others_and_rest() {
     });
     rows(&mut details, [1000]);
     details.settle(0, LONG);
-    assert_eq!(
-        details.take(Asker::Rows),
-        BTreeMap::from([(key(1000), ProcDetail::default())])
-    );
+    assert_eq!(pids(&details.take(Asker::Rows)), [1000]);
     rows(&mut details, [1001, 1002]);
     rows(&mut details, 2000..2010);
     let begun = Instant::now();
@@ -228,6 +225,31 @@ fn an_answer_of_the_program_before_is_not_shown() {
     let found = details.take(Asker::Rows);
     assert_eq!(found[&key(1000)].cmdline.as_deref(), Some("1"));
     assert!(details.take(Asker::Rows).is_empty(), "once");
+}
+
+#[test]
+fn each_answer_counts_for_when_its_own_reading_began() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let mut details = through(move |pid| match tries.fetch_add(1, Ordering::Relaxed) {
+        0 => late(),
+        _ => answer(pid),
+    });
+    let read = |details: &mut Details| {
+        let before_ns = now().mono_ns;
+        details.settle(0, LONG);
+        let detail = details.take(Asker::Rows).remove(&key(1000)).unwrap();
+        assert!(
+            (before_ns..=now().mono_ns).contains(&detail.read_ns),
+            "{detail:?}"
+        );
+        detail.cmdline
+    };
+    rows(&mut details, [1000]);
+    assert_eq!(read(&mut details), None);
+    // It has rested, and nobody asks again.
+    let task = details.tasks.get_mut(&(key(1000), Asker::Rows)).unwrap();
+    (task.state, task.tries) = (State::Waits(0), 0);
+    assert_eq!(read(&mut details).as_deref(), Some("1000"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, sync::Arc};
 use super::interfaces::Interfaces;
 use rdmatop_model::input::{RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
-    clock::{Span, timed},
+    clock::timed,
     netlink::{
         client::Nldev,
         error::NetlinkError,
@@ -13,7 +13,7 @@ use rdmatop_sources::{
         transport::Transport,
     },
     root::Root,
-    sysfs::{CounterFiles, CounterGroup, FileValue},
+    sysfs::{CounterFiles, CounterGroup, FileValue, is_failure},
 };
 
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.
@@ -23,6 +23,8 @@ pub(super) struct PortCounters {
     pub(super) port: u32,
     /// Netlink served them when the devices were last listed.
     served: bool,
+    /// The driver failed at the last listing, and has at each reading since.
+    fails: bool,
     /// The counters were requested, and netlink does not have them.
     refused: bool,
     /// Netlink answered that there are none.
@@ -30,13 +32,9 @@ pub(super) struct PortCounters {
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
-    files: Vec<(CounterFiles, RawSource, Vec<Arc<str>>)>,
+    files: Vec<(CounterFiles, RawSource)>,
     /// The counters of the network interface, or of the interfaces of a bond.
     pub(super) interfaces: Interfaces,
-}
-
-fn read_at(span: Span) -> ReadAt {
-    ReadAt::between(span.before_ns, span.after_ns)
 }
 
 impl PortCounters {
@@ -46,13 +44,13 @@ impl PortCounters {
         self.port = sample.port;
         // A listing without counters, as in a pause, says nothing of who serves them.
         if let Some(counters) = &sample.counters {
-            self.served = counters.is_ok();
-            self.refused = counters.is_err();
-            self.none = counters
-                .as_ref()
-                .err()
-                .filter(|error| error.is_absence())
-                .cloned();
+            // Those at which the driver fails stay those that netlink serves.
+            self.fails = self.served && counters.as_ref().is_err_and(|error| is_failure(error.errno));
+            if !self.fails {
+                let error = counters.as_ref().err();
+                (self.served, self.refused) = (error.is_none(), error.is_some());
+                self.none = error.filter(|error| error.is_absence()).cloned();
+            }
         }
         before != (self.port, self.served, self.refused)
     }
@@ -73,38 +71,40 @@ impl PortCounters {
             for (before, ..) in &self.files {
                 files.follow(before);
             }
-            let names = files.names().map(Into::into).collect();
-            (files, source, names)
+            (files, source)
         };
         self.files = groups.into_iter().map(open).collect();
     }
 
     /// Netlink's answer that there are no counters, if sysfs has them: then the driver refused to read them.
     pub(super) fn withheld(&self) -> Option<&RequestError> {
-        let there = self
-            .files
-            .iter()
-            .any(|(files, _, names)| files.group() == CounterGroup::Hardware && !names.is_empty());
+        let of_driver = |files: &CounterFiles| files.group() == CounterGroup::Hardware;
+        let mut files = self.files.iter().map(|(files, _)| files);
+        let there = files.any(|files| of_driver(files) && files.names().next().is_some());
         self.none.as_ref().filter(|_| there)
     }
 
-    /// Whether the driver or its firmware failed at one of the files at the last reading.
+    /// Whether the driver or its firmware failed at the last reading, at what netlink serves or at a file.
     pub(super) fn broke(&self) -> bool {
-        self.files.iter().any(|(files, ..)| files.broke())
+        self.fails || self.files.iter().any(|(files, ..)| files.broke())
     }
 
-    /// The counters that are known, without values: nothing is read.
+    /// The counters that it had at the last reading, without values: nothing is read.
     pub(super) fn unread(&self) -> Vec<RawReading> {
-        let netlink = self.names.iter().map(|name| (name, RawSource::Netlink));
-        let files = self.files.iter();
-        let files = files.flat_map(|(_, source, names)| names.iter().map(|name| (name, *source)));
-        let all = netlink.chain(files).map(|(name, source)| RawReading {
-            name: Arc::clone(name),
-            value: None,
-            source,
-            at: ReadAt::default(),
+        let files = self.files.iter().flat_map(|(files, source)| {
+            let names = files.names();
+            names.map(|name| unknown(name, *source))
         });
-        all.collect()
+        let interfaces = self
+            .interfaces
+            .names()
+            .map(|(name, source)| unknown(name, source));
+        self.unserved().chain(files).chain(interfaces).collect()
+    }
+
+    /// What netlink serves, without values.
+    fn unserved(&self) -> impl Iterator<Item = RawReading> {
+        self.names.iter().map(|name| unknown(name, RawSource::Netlink))
     }
 
     /// The counters of a listing, and those of the files at present.
@@ -114,7 +114,11 @@ impl PortCounters {
             for counter in list {
                 self.push(counter.name.as_bytes(), counter.value, &mut out);
             }
-            stamp(&mut out, span);
+            for raw in &mut out {
+                raw.at = span.into();
+            }
+        } else if self.served {
+            out.extend(self.unserved());
         }
         self.read_files(&mut out);
         self.interfaces.add_to(root, &mut out);
@@ -134,8 +138,20 @@ impl PortCounters {
             let (read, span) = timed(|| {
                 nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))
             });
-            read?;
-            stamp(&mut out, span);
+            match read {
+                Ok(()) => {
+                    self.fails = false;
+                    for raw in &mut out {
+                        raw.at = span.into();
+                    }
+                }
+                // The listing has said so: there is no other in each round.
+                Err(error) if self.fails && is_failure(error.errno()) => {
+                    out.clear();
+                    out.extend(self.unserved());
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.read_files(&mut out);
         self.interfaces.add_to(root, &mut out);
@@ -159,35 +175,74 @@ impl PortCounters {
     }
 
     fn read_files(&mut self, out: &mut Vec<RawReading>) {
-        for (files, source, names) in &mut self.files {
-            let read = names.iter().zip(files.read());
-            out.extend(read.filter_map(|(name, (said, span))| {
-                let value = match said {
+        for (files, source) in &mut self.files {
+            let there = files.read().filter(|(_, said, _)| *said != FileValue::Absent);
+            out.extend(there.map(|(name, said, span)| RawReading {
+                name: Arc::clone(name),
+                value: match said {
                     FileValue::Value(value) => Some(value),
-                    FileValue::Failed => None,
-                    FileValue::Absent => return None,
-                };
-                Some(RawReading {
-                    name: Arc::clone(name),
-                    value,
-                    source: *source,
-                    at: read_at(span),
-                })
+                    FileValue::Failed | FileValue::Absent => None,
+                },
+                source: *source,
+                at: span.into(),
             }));
         }
     }
 }
 
-/// Gives counters the time of the message that held them.
-fn stamp(counters: &mut [RawReading], span: Span) {
-    for counter in counters {
-        counter.at = read_at(span);
+/// A counter that is there and was not read.
+fn unknown(name: &Arc<str>, source: RawSource) -> RawReading {
+    RawReading {
+        name: Arc::clone(name),
+        value: None,
+        source,
+        at: ReadAt::default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmatop_model::input::{BondReading, MemberReading};
+    use rdmatop_sources::fake::Fake;
+
+    #[test]
+    fn in_a_pause_each_counter_is_known_that_the_device_has_and_no_other() {
+        let fake = Fake::new();
+        let dir = "class/infiniband/mlx5_0/ports/1/counters";
+        fake.sys(format!("{dir}/link_downed"), "N/A (no PMA)\n")
+            .sys(format!("{dir}/port_xmit_data"), "5\n");
+        let mut port = PortCounters {
+            port: 1,
+            ..PortCounters::default()
+        };
+        let member = MemberReading {
+            name: "eth0".into(),
+            ..MemberReading::default()
+        };
+        let bond = BondReading {
+            members: vec![member],
+            ..BondReading::default()
+        };
+        port.interfaces
+            .follow(&fake.root(), None, Some(&bond), None, true);
+        let mut sent = Vec::new();
+        port.push(b"out_of_buffer", 7, &mut sent);
+        port.open(&fake.root(), OsStr::new("mlx5_0"));
+        port.read_files(&mut sent);
+        port.interfaces.add_to(&fake.root(), &mut sent);
+        let shown = |all: &[RawReading]| -> Vec<(String, RawSource)> {
+            all.iter().map(|raw| (raw.name.to_string(), raw.source)).collect()
+        };
+        for _ in 0..2 {
+            let unread = port.unread();
+            assert_eq!(shown(&unread), shown(&sent));
+            assert!(unread.iter().all(|raw| raw.value.is_none()));
+            // Its files are opened anew from time to time, in a pause too.
+            port.open(&fake.root(), OsStr::new("mlx5_0"));
+        }
+        assert_eq!(sent.len(), 4, "{sent:?}");
+    }
 
     #[test]
     fn a_listing_without_counters_leaves_how_they_are_read() {

@@ -18,35 +18,31 @@ const MAX_ROOM: u64 = 1 << 16;
 /// How often a dump is taken when it misses too many QPs to request each.
 const ATTEMPTS: usize = 2;
 
-/// Adds the QPs of a device, of which it has `count`.
+/// The QPs of a device, of which it has `count`.
 pub(super) fn dump<T: Transport>(
     nldev: &mut Nldev<T>,
     owners: &mut Owners,
     listed: &mut Listed,
     count: Option<u64>,
-    out: &mut QpsSample,
-) -> Result<(), NetlinkError> {
+    before_ns: u64,
+) -> Result<QpsSample, NetlinkError> {
+    let mut out = QpsSample {
+        mono_ns: before_ns,
+        ..QpsSample::default()
+    };
     let index = listed.device().index;
     if let Some(special) = listed.only_special(count) {
         out.complete.push(index);
         out.qps.extend_from_slice(special);
-        return Ok(());
+        return Ok(out);
     }
-    let start = out.qps.len();
     out.qps
         .reserve(usize::try_from(count.unwrap_or(0).min(MAX_ROOM)).unwrap_or(0));
-    match whole(nldev, owners, listed, &mut out.qps) {
-        Ok(false) => Ok(()),
-        Ok(true) => {
-            out.complete.push(index);
-            listed.dumped(count, out.qps.get(start..).unwrap_or_default());
-            Ok(())
-        }
-        Err(error) => {
-            out.qps.truncate(start);
-            Err(error)
-        }
+    if whole(nldev, owners, listed, &mut out.qps)? {
+        out.complete.push(index);
+        listed.dumped(count, &out.qps);
     }
+    Ok(out)
 }
 
 /// Adds the QPs of a device; true when none is missing.
@@ -62,31 +58,30 @@ fn whole<T: Transport>(
     listed: &mut Listed,
     out: &mut Vec<QpReading>,
 ) -> Result<bool, NetlinkError> {
-    let (index, start) = (listed.device().index, out.len());
+    let index = listed.device().index;
     for _ in 0..ATTEMPTS {
         let interrupted = nldev.each_qp(index, &mut |qp| match qp {
             Some(qp) => out.push(reading(owners, index, &qp)),
-            None => out.truncate(start),
+            None => out.clear(),
         })?;
         if interrupted {
             return Ok(false);
         }
-        let dumped = out.iter().skip(start);
         // Management QPs are left out: they last as long as their device, and exist once for each port. The
         // kernel sends the other numbers sorted.
-        let mut now: Vec<u32> = dumped.filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
+        let mut now: Vec<u32> = out.iter().filter(|qp| !is_special(qp)).map(|qp| qp.qpn).collect();
         now.sort_unstable();
-        let missing = missing(&listed.numbers, &now);
+        let missing = missing(&listed.known.numbers, &now);
         let few = missing.len() <= 64 + now.len() / 16;
-        listed.numbers = now;
+        listed.known.numbers = now;
         if few {
             for qpn in missing {
                 if let Some(qp) = nldev.qp(index, qpn)? {
                     out.push(reading(owners, index, &qp));
-                    listed.numbers.push(qpn);
+                    listed.known.numbers.push(qpn);
                 }
             }
-            listed.numbers.sort_unstable();
+            listed.known.numbers.sort_unstable();
             return Ok(true);
         }
     }
@@ -103,14 +98,9 @@ pub(super) fn is_special(qp: &QpReading) -> bool {
 
 /// The elements of `before` that `now` lacks; both are sorted.
 fn missing(before: &[u32], now: &[u32]) -> Vec<u32> {
-    let mut now = now.iter().peekable();
-    let mut out = Vec::new();
-    for qpn in before {
-        while now.next_if(|next| *next < qpn).is_some() {}
-        if now.peek() != Some(&qpn) && out.last() != Some(qpn) {
-            out.push(*qpn);
-        }
-    }
+    let lacks = |qpn: &&u32| now.binary_search(qpn).is_err();
+    let mut out: Vec<u32> = before.iter().filter(lacks).copied().collect();
+    out.dedup();
     out
 }
 
@@ -134,26 +124,5 @@ fn reading(owners: &mut Owners, device_index: u32, qp: &Qp) -> QpReading {
             Some(Owner::Kernel(name)) => Some(text::sanitize(name.as_bytes())),
             _ => None,
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    proptest! {
-        #[test]
-        fn what_is_missing_is_what_a_set_lacks(
-            mut before in proptest::collection::vec(0u32..40, 0..40),
-            mut now in proptest::collection::vec(0u32..40, 0..40),
-        ) {
-            before.sort_unstable();
-            now.sort_unstable();
-            let sets = [&before, &now].map(|list| list.iter().copied().collect::<BTreeSet<_>>());
-            let lacks: Vec<u32> = sets[0].difference(&sets[1]).copied().collect();
-            prop_assert_eq!(missing(&before, &now), lacks);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{job::DeviceAnswer, known::Listed, removals};
+use super::{harm::Harm, job::DeviceAnswer, known::Listed, removals};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
@@ -32,6 +32,8 @@ pub(super) struct Entry {
     pub(super) owes_qps: Option<u64>,
     /// It was renamed: its last listing has the old name.
     pub(super) renamed: bool,
+    /// What reading its counters does.
+    pub(super) harm: Harm,
     /// What could not be read of it.
     pub(super) errors: Vec<Cause>,
     /// Why its QPs could not be listed.
@@ -55,6 +57,7 @@ impl Entry {
             owes_list: !excluded,
             owes_qps: None,
             renamed: false,
+            harm: Harm::default(),
             errors: Vec::new(),
             qp_errors: Vec::new(),
         }

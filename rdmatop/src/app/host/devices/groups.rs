@@ -5,7 +5,7 @@
 //! bind some.
 
 use super::{known::Listed, owners::Owners};
-use rdmatop_model::input::{DeviceGroups, GroupReading, ReadAt};
+use rdmatop_model::input::{DeviceGroups, GroupReading};
 use rdmatop_sources::{
     clock::timed,
     netlink::{
@@ -58,22 +58,22 @@ pub(super) fn read<T: Transport>(
     pace: Pace,
     now_ns: u64,
 ) -> Option<DeviceGroups> {
-    if !listed.bound.is_due(pace, listed.rests(), now_ns) {
+    if !listed.known.bound.is_due(pace, listed.rests(), now_ns) {
         return None;
     }
     let device_index = listed.device().index;
-    let had = listed.bound.any;
-    listed.bound.read_ns = Some(now_ns);
+    let had = listed.known.bound.any;
+    listed.known.bound.read_ns = Some(now_ns);
     let (sets, span) = timed(|| nldev.counter_sets(device_index));
     let sets = sets.ok()?;
     // A list that changed while it was read may lack a counter that still exists.
     if sets.interrupted {
         return None;
     }
-    listed.bound.any = !sets.items.is_empty();
-    (had || listed.bound.any).then(|| DeviceGroups {
+    listed.known.bound.any = !sets.items.is_empty();
+    (had || listed.known.bound.any).then(|| DeviceGroups {
         device_index,
-        at: ReadAt::between(span.before_ns, span.after_ns),
+        at: span.into(),
         groups: sets.items.iter().map(|set| reading(owners, set)).collect(),
     })
 }

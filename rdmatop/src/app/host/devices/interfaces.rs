@@ -54,12 +54,8 @@ impl Interfaces {
             wanted.extend(netdev.map(|netdev| (netdev, false)));
         }
         let is_open = |open: &Interface| open.statistics.is_some() || open.software.is_some();
-        let same = self.all.len() == wanted.len()
-            && self
-                .all
-                .iter()
-                .zip(&wanted)
-                .all(|(open, (netdev, member))| open.netdev == *netdev && open.member == *member);
+        let known = self.all.iter().map(|open| (&*open.netdev, open.member));
+        let same = known.eq(wanted.iter().copied());
         if root.is_live() && same && self.all.iter().all(is_open) {
             return;
         }
@@ -67,6 +63,15 @@ impl Interfaces {
             .into_iter()
             .map(|(netdev, member)| Interface::open(root, netdev, member, driver, software))
             .collect();
+    }
+
+    /// The names of the counters that were read last.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&Arc<str>, RawSource)> {
+        self.all.iter().flat_map(|interface| {
+            let software = interface.software.iter().flatten();
+            let last = interface.last.iter().map(|last| (&last.name, last.source));
+            software.map(|name| (name, RawSource::Sysfs)).chain(last)
+        })
     }
 
     /// Adds the last values, after reading them again if that is due.
@@ -104,7 +109,7 @@ impl Interface {
                     name: Arc::clone(name),
                     value,
                     source: RawSource::Sysfs,
-                    at: ReadAt::between(span.before_ns, span.after_ns),
+                    at: span.into(),
                 });
             }
             return;
@@ -135,7 +140,7 @@ impl Interface {
                 self.statistics = None;
                 return;
             }
-            let at = ReadAt::between(span.before_ns, span.after_ns);
+            let at = ReadAt::from(span);
             self.last.iter_mut().for_each(|reading| reading.at = at);
             self.read_ns = span.after_ns;
         }

@@ -22,7 +22,6 @@ use rdmatop_sources::{
         error::NetlinkError,
         name::Name,
         record::{Ctx, Device, Summary},
-        sample::DeviceSample,
         sampler::{self, Want},
         transport::Transport,
     },
@@ -45,19 +44,13 @@ pub(super) struct Job {
 pub(super) enum What {
     /// The list of devices; with `settings` also the settings of the subsystem.
     DeviceList { settings: bool },
-    /// All of one device.
+    /// All of one device. Its counters, too, unless they are left alone: one that is not in a listing is
+    /// forgotten.
     List {
         index: u32,
         name: Name,
-        /// Its resource counts, if they were just read.
-        counts: Option<Summary>,
         before: Option<Box<Listed>>,
-        counters: bool,
-        /// Its counters are left alone for now.
-        paused: bool,
-        /// QPs are being bound to counters.
-        groups: bool,
-        qps: bool,
+        ask: Ask,
     },
     /// What has changed of a listed device.
     Again { listed: Box<Listed>, ask: Ask },
@@ -69,16 +62,13 @@ pub(super) enum What {
     },
 }
 
-/// What to read of a known device.
-#[derive(Clone)]
+/// What to read of a device.
 pub(super) struct Ask {
     pub(super) counters: bool,
     /// The counters are left alone for now.
     pub(super) paused: bool,
-    /// QPs are being bound to counters.
-    pub(super) groups: bool,
-    /// This round is the last one.
-    pub(super) last: bool,
+    /// How often to read counters that QPs are bound to.
+    pub(super) pace: Pace,
     /// States of its ports.
     pub(super) states: bool,
     pub(super) qps: bool,
@@ -86,7 +76,6 @@ pub(super) struct Ask {
 }
 
 /// How to get the resource counts of a device.
-#[derive(Clone)]
 pub(super) enum Counts {
     /// The counts are not needed.
     No,
@@ -194,40 +183,20 @@ impl<T: Transport> Reader<T> {
             What::List {
                 index,
                 name,
-                counts,
                 before,
-                counters,
-                paused,
-                groups,
-                qps,
+                ask,
             } => {
-                let counters = counters && !paused;
-                let want = Want {
-                    ports: true,
-                    counters,
-                    // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
-                    mrs: qps,
-                };
-                match self.identity(&progress, index) {
-                    Ok(device) => {
-                        let mut answer =
-                            self.list(&progress, before_ns, device, counts, before, (want, paused));
-                        if counters {
-                            let pace = Pace {
-                                always: groups,
-                                last: false,
-                            };
-                            self.bound(pace, before_ns, &mut answer);
-                        }
-                        answer
-                    }
+                let mut answer = match self.identity(&progress, index) {
+                    Ok(device) => self.list(&progress, before_ns, device, before, &ask),
                     Err(error) => DeviceAnswer {
                         listed: before,
                         errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
                         other: true,
                         ..DeviceAnswer::default()
                     },
-                }
+                };
+                self.bound(&ask, before_ns, &mut answer);
+                answer
             }
             What::Again { listed, ask } => {
                 let mut answer = DeviceAnswer {
@@ -235,13 +204,7 @@ impl<T: Transport> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
-                if ask.counters && !ask.paused && !answer.other {
-                    let pace = Pace {
-                        always: ask.groups,
-                        last: ask.last,
-                    };
-                    self.bound(pace, before_ns, &mut answer);
-                }
+                self.bound(&ask, before_ns, &mut answer);
                 answer
             }
             What::Removal { dir, device, before } => {
@@ -268,9 +231,12 @@ impl<T: Transport> Reader<T> {
 
     /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
     /// list has its counter.
-    fn bound(&mut self, pace: Pace, before_ns: u64, answer: &mut DeviceAnswer) {
+    fn bound(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
+        if !ask.counters || ask.paused || answer.other {
+            return;
+        }
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
-            answer.groups = groups::read(nldev, &mut self.owners, listed, pace, before_ns);
+            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.pace, before_ns);
         }
     }
 
@@ -300,32 +266,41 @@ impl<T: Transport> Reader<T> {
         self.nldev()?.device(index)
     }
 
-    /// Reads everything of a device; its QPs, too, when MRs are wanted.
+    /// Reads everything of a device; its QPs and MRs when QPs are wanted.
     fn list(
         &mut self,
         progress: &SharedProgress,
         before_ns: u64,
         device: Device,
-        counts: Option<Summary>,
         before: Option<Box<Listed>>,
-        (want, paused): (Want, bool),
+        ask: &Ask,
     ) -> DeviceAnswer {
         let Some(nldev) = &mut self.nldev else {
             return DeviceAnswer::default();
         };
         progress.enter(Stage::Ports, now().mono_ns);
+        let want = Want {
+            ports: true,
+            counters: !ask.paused,
+            // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
+            mrs: ask.qps,
+        };
+        let counts = match &ask.counts {
+            Counts::Known(counts) => Some(counts.clone()),
+            Counts::No | Counts::Unless | Counts::Asked => None,
+        };
         let sample = sampler::sample(nldev, device, want, counts);
         let concerns = of_device(&sample.device.name);
         let mut errors: Vec<Cause> = sample
             .errors()
             .map(|error| error.cause(concerns.clone()))
             .collect();
-        let mr_bytes = mr_bytes(&mut self.owners, &sample);
+        let mr_bytes = self.owners.mr_bytes(&sample);
         progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.key == sample.device.key());
         let (mut listed, mut reading) =
-            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, !paused);
+            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, want.counters);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);
         listed.opened(reading.contexts.clone());
         let _ = listed.reopened();
@@ -333,15 +308,20 @@ impl<T: Transport> Reader<T> {
         let qps = want.mrs.then(|| {
             progress.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
-            let (mut qps, error) = dumped(nldev, &mut self.owners, &mut listed, count, before_ns);
-            let request = || format!("QPs of {}", listed.device().name);
-            qps.errors
-                .extend(error.map(|error| error.of(request()).cause(concerns)));
-            qps
+            let dumped = dump(nldev, &mut self.owners, &mut listed, count, before_ns);
+            dumped.unwrap_or_else(|error| QpsSample {
+                mono_ns: before_ns,
+                errors: vec![
+                    error
+                        .of(format!("QPs of {}", listed.device().name))
+                        .cause(concerns),
+                ],
+                ..QpsSample::default()
+            })
         });
         DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
-            broke: listed.broke.filter(|_| !paused),
+            broke: listed.broke.filter(|_| want.counters),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
@@ -403,14 +383,11 @@ impl<T: Transport> Reader<T> {
         };
         let sample = sampler::sample(nldev, listed.device().clone(), want, Some(counts));
         answer.changed = listed.again(&sample)?;
-        answer.mr_bytes = mr_bytes(&mut self.owners, &sample);
+        answer.mr_bytes = self.owners.mr_bytes(&sample);
         if ask.qps {
             progress.enter(Stage::Objects, now().mono_ns);
-            let (qps, error) = dumped(nldev, &mut self.owners, listed, count, before_ns);
-            if error.is_some() {
-                return Err(());
-            }
-            answer.qps = Some(qps);
+            let qps = dump(nldev, &mut self.owners, listed, count, before_ns);
+            answer.qps = Some(qps.map_err(|_| ())?);
         }
         Ok(())
     }
@@ -418,22 +395,6 @@ impl<T: Transport> Reader<T> {
 
 fn of_device(name: &Name) -> Concerns {
     Concerns::Device(name.to_string())
-}
-
-/// The QPs of a device, and the error if they could not be read.
-fn dumped<T: Transport>(
-    nldev: &mut Nldev<T>,
-    owners: &mut Owners,
-    listed: &mut Listed,
-    count: Option<u64>,
-    before_ns: u64,
-) -> (QpsSample, Option<NetlinkError>) {
-    let mut out = QpsSample {
-        mono_ns: before_ns,
-        ..QpsSample::default()
-    };
-    let error = dump(nldev, owners, listed, count, &mut out).err();
-    (out, error)
 }
 
 /// The processes that have a device open, if it may have queue pairs that the kernel does not list. `None`
@@ -452,17 +413,4 @@ fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Li
     processes.sort_unstable();
     processes.dedup();
     Some(processes)
-}
-
-/// Bytes of regions by process; `None` unless all were listed.
-fn mr_bytes(owners: &mut Owners, sample: &DeviceSample) -> Option<BTreeMap<u32, u64>> {
-    let mrs = sample
-        .mrs
-        .as_ref()?
-        .as_ref()
-        .ok()
-        .filter(|list| !list.interrupted)?;
-    let mut sums = BTreeMap::new();
-    owners.mr_bytes(&mrs.items, &mut sums);
-    Some(sums)
 }

@@ -26,18 +26,36 @@ use rdmatop_sources::{
 /// rarely. It is less than the time between two regular listings, so that each of these reads them.
 const FACTS_EVERY: u64 = 20_000_000_000;
 
-/// Facts of sysfs, and how counters are read.
+/// What is kept of a device from listing to listing.
 #[derive(Default)]
-pub(super) struct Sysfs {
+pub(super) struct Known {
+    /// Facts of sysfs, and when they were read.
     facts: Option<DeviceFacts>,
     read_ns: Option<u64>,
-    mtus: HashMap<u32, u32>,
-    /// Bonds under ports, with their members, by port.
-    bonds: HashMap<u32, BondReading>,
-    /// Priorities with flow control, by port.
-    pfc: HashMap<u32, u8>,
-    /// Ports.
+    /// What is under ports, by port.
+    under: HashMap<u32, Under>,
+    /// How the counters of ports are read.
     ports: Vec<counters::PortCounters>,
+    /// Its QPs, if they are only those that the kernel creates for every port.
+    special: Option<Vec<QpReading>>,
+    /// Numbers of its QPs in the last dump, sorted.
+    pub(super) numbers: Vec<u32>,
+    /// Its counters moved between the last two readings.
+    moved: bool,
+    /// Its counters of the last reading in one checksum.
+    checksum: Option<u64>,
+    /// When counters of bound QPs were read, and whether there were any.
+    pub(super) bound: Bound,
+}
+
+/// The network interface under a port.
+#[derive(Default)]
+struct Under {
+    mtu: Option<u32>,
+    /// The bond that it is, with its members.
+    bond: Option<BondReading>,
+    /// Priorities with flow control, a bit for each.
+    pfc: Option<u8>,
 }
 
 /// A device as it was last listed.
@@ -47,10 +65,6 @@ pub(super) struct Listed {
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
-    /// Its QPs, if they are only those that the kernel creates for every port.
-    special: Option<Vec<QpReading>>,
-    /// Numbers of its QPs in the last dump, sorted.
-    pub(super) numbers: Vec<u32>,
     /// The processes that have it open, where that is of interest.
     contexts: Option<Vec<u32>>,
     /// `contexts` has changed since it was last reported.
@@ -60,82 +74,48 @@ pub(super) struct Listed {
     /// Whether no counter could be read at the last reading, because the driver or its firmware failed;
     /// `None`: it has none.
     pub(super) broke: Option<bool>,
-    /// Its counters moved between the last two readings.
-    moved: bool,
-    /// Its counters of the last reading in one checksum.
-    counters: Option<u64>,
-    /// When counters of bound QPs were read, and whether there were any.
-    pub(super) bound: Bound,
     /// What is kept of it.
-    pub(super) known: Sysfs,
+    pub(super) known: Known,
 }
 
 impl Listed {
-    /// Keeps the parts of `sample` with which a later round compares; `before` is the device's last listing.
-    fn new(sample: DeviceSample, before: Option<&Self>) -> Self {
-        let key = sample.device.key();
-        let mut kept = DeviceSample::new(sample.device);
-        kept.summary = sample.summary;
-        kept.ports = sample.ports;
-        for port in &mut kept.ports {
-            port.counters = None;
-        }
-        Self {
-            key,
-            errors: kept.errors().count(),
-            steady: before.is_some_and(|before| before.sample.summary == kept.summary),
-            sample: kept,
-            // `only_special` compares their number with the count, as between two listings.
-            special: before.and_then(|before| before.special.clone()),
-            numbers: Vec::new(),
-            contexts: None,
-            reopened: false,
-            broke: None,
-            moved: before.is_some_and(|before| before.moved),
-            counters: before.and_then(|before| before.counters),
-            bound: before.map(|before| before.bound).unwrap_or_default(),
-            known: Sysfs::default(),
-        }
-    }
-
-    /// Takes over a listing of `now_ns`, and returns the reading of the device.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing.
     pub(super) fn list(
         root: &Root,
-        sample: DeviceSample,
-        mut before: Option<Self>,
+        mut sample: DeviceSample,
+        before: Option<Self>,
         now_ns: u64,
         counters: bool,
     ) -> (Self, DeviceReading) {
-        let (mut known, mut numbers) = (Sysfs::default(), Vec::new());
-        if let Some(before) = &mut before {
-            known = std::mem::take(&mut before.known);
-            numbers = std::mem::take(&mut before.numbers);
-        }
+        let before = before.map(|before| (before.known, before.sample.summary));
+        let (mut known, summary) = before.unwrap_or_default();
         known.refresh(root, &sample, now_ns);
         let mut reading = known.reading(&sample);
-        let mut refused = sample
-            .ports
-            .iter()
-            .filter_map(|port| port.counters.as_ref()?.as_ref().err());
-        let failed = refused.any(|error| is_failure(error.errno));
-        if counters {
-            known.counters(root, &sample, &mut reading);
-        } else {
-            for (kept, reading) in known.ports.iter().zip(&mut reading.ports) {
-                reading.counters = kept.unread();
-            }
+        let mut failed = false;
+        let ports = known.ports.iter_mut().zip(&mut sample.ports);
+        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
+            reading.counters = if counters {
+                kept.listed(root, port)
+            } else {
+                kept.unread()
+            };
+            let refused = port.counters.take().and_then(Result::err);
+            failed |= kept.broke() || refused.is_some_and(|error| is_failure(error.errno));
         }
-        let failed = failed || known.ports.iter().any(counters::PortCounters::broke);
         let broke = broke(failed, reading.ports.iter().map(|port| &*port.counters));
-        (
-            Self {
-                numbers,
-                broke,
-                known,
-                ..Self::new(sample, before.as_ref())
-            },
-            reading,
-        )
+        let mut kept = DeviceSample::new(sample.device);
+        (kept.summary, kept.ports) = (sample.summary, sample.ports);
+        let listed = Self {
+            key: kept.device.key(),
+            errors: kept.errors().count(),
+            contexts: None,
+            reopened: false,
+            steady: summary == kept.summary,
+            broke,
+            known,
+            sample: kept,
+        };
+        (listed, reading)
     }
 
     /// Adds the counters of all its ports.
@@ -153,10 +133,8 @@ impl Listed {
             let counters = read?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
             // counters. Those of the network interface rise with any traffic, also where nobody uses RDMA.
-            for counter in counters
-                .iter()
-                .filter(|counter| counter.source != RawSource::Ethtool)
-            {
+            let own = counters.iter().filter(|raw| raw.source != RawSource::Ethtool);
+            for counter in own {
                 sum = sum.rotate_left(1).wrapping_add(counter.value.unwrap_or(0));
             }
             out.push(PortCounters {
@@ -165,9 +143,10 @@ impl Listed {
                 counters,
             });
         }
-        let failed = self.known.ports.iter().any(counters::PortCounters::broke);
+        let known = &mut self.known;
+        let failed = known.ports.iter().any(counters::PortCounters::broke);
         self.broke = broke(failed, out.iter().map(|port| &*port.counters));
-        self.moved = self.counters.replace(sum).is_some_and(|before| before != sum);
+        known.moved = known.checksum.replace(sum).is_some_and(|before| before != sum);
         Ok(())
     }
 
@@ -185,7 +164,7 @@ impl Listed {
     /// and no counter moves.
     pub(super) fn rests(&self) -> bool {
         self.steady
-            && !self.moved
+            && !self.known.moved
             && self.only_special(self.count("qp")).is_some()
             && self.count("mr") == Some(0)
             // Linux 5.10 does not count contexts.
@@ -238,14 +217,14 @@ impl Listed {
     /// The kernel's own QPs of a device without a consumer, which last as long as the device: if the count is
     /// unchanged they are the same, and no dump is needed.
     pub(super) fn only_special(&self, count: Option<u64>) -> Option<&[QpReading]> {
-        let special = self.special.as_deref()?;
+        let special = self.known.special.as_deref()?;
         (u64::try_from(special.len()).ok() == count).then_some(special)
     }
 
     /// Records a complete dump of a device that had `count` QPs just before.
     pub(super) fn dumped(&mut self, count: Option<u64>, qps: &[QpReading]) {
         let special = qps.iter().all(is_special) && u64::try_from(qps.len()).ok() == count;
-        self.special = special.then(|| qps.to_vec());
+        self.known.special = special.then(|| qps.to_vec());
     }
 
     /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed.
@@ -283,7 +262,7 @@ fn broke<'a>(failed: bool, ports: impl Iterator<Item = &'a [RawReading]>) -> Opt
     (failed || !values.is_empty()).then(|| failed && !values.contains(&true))
 }
 
-impl Sysfs {
+impl Known {
     /// Records how counters are read, and reads sysfs facts when they are due.
     fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
         self.ports
@@ -302,31 +281,29 @@ impl Sysfs {
         }
         self.read_ns = Some(now_ns);
         self.facts = dir.and_then(|dir| read_device(root, &dir));
-        self.mtus.clear();
-        self.bonds.clear();
-        for port in self.facts.iter().flat_map(|facts| &facts.ports) {
-            let mtu = port.netdev.as_deref().and_then(|netdev| netdev_mtu(root, netdev));
-            if let Some(mtu) = mtu {
-                self.mtus.insert(port.port, mtu);
-            }
-            let bond = port
-                .netdev
-                .as_deref()
-                .and_then(|netdev| netdev_bond(root, netdev));
-            self.bonds.extend(bond.map(|bond| (port.port, bond)));
+        self.under.clear();
+        let Some(facts) = &self.facts else { return };
+        for port in &facts.ports {
+            let Some(netdev) = &port.netdev else { continue };
+            let under = Under {
+                mtu: netdev_mtu(root, netdev),
+                bond: netdev_bond(root, netdev),
+                pfc: None,
+            };
+            self.under.insert(port.port, under);
         }
-        self.refresh_interfaces(root);
+        self.follow_interfaces(root);
     }
 
     /// Opens the counters of the network interfaces under the ports, and looks up what they have of flow
     /// control. Software devices take no part in that.
-    fn refresh_interfaces(&mut self, root: &Root) {
-        self.pfc.clear();
+    fn follow_interfaces(&mut self, root: &Root) {
         let Some(facts) = &self.facts else { return };
         for kept in &mut self.ports {
             let port = facts.ports.iter().find(|facts| facts.port == kept.port);
             let netdev = port.and_then(|facts| facts.netdev.as_deref());
-            let bond = self.bonds.get(&kept.port);
+            let mut under = self.under.get_mut(&kept.port);
+            let bond = under.as_ref().and_then(|under| under.bond.as_ref());
             kept.interfaces
                 .follow(root, netdev, bond, facts.driver.as_deref(), facts.software);
             if facts.software {
@@ -339,9 +316,12 @@ impl Sysfs {
                 interfaces.extend(netdev);
             }
             let mut all = interfaces.iter().map(|netdev| priorities(root, netdev));
-            let first = all.next().flatten();
-            if let Some(mask) = first.filter(|_| all.all(|other| other == first)) {
-                self.pfc.insert(kept.port, mask);
+            let first = all
+                .next()
+                .flatten()
+                .filter(|first| all.all(|other| other == Some(*first)));
+            if let Some(under) = &mut under {
+                under.pfc = first;
             }
         }
     }
@@ -349,30 +329,24 @@ impl Sysfs {
     /// The reading of the device without counters.
     fn reading(&self, sample: &DeviceSample) -> DeviceReading {
         let facts = self.facts.as_ref();
+        let pci = facts.and_then(|facts| facts.pci.as_ref());
+        let iwarp = sample.device.protocol.as_deref() == Some("iw");
+        let port = |port| PortReading {
+            // `fill_dev_info`, drivers/infiniband/core/nldev.c
+            iwarp,
+            ..self.port(port)
+        };
         let mut reading = DeviceReading {
             index: sample.device.index,
             name: text::sanitize(sample.device.name.as_bytes()),
             node_guid: sample.device.node_guid.map(|guid| guid.0),
             driver: facts.and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
-            pci: facts.and_then(|f| Some(f.pci.as_ref()?.address.clone())),
-            pci_path: facts
-                .and_then(|f| Some(f.pci.as_ref()?.path.clone()))
-                .unwrap_or_default(),
-            numa_node: facts.and_then(|f| i32::try_from(f.pci.as_ref()?.numa_node?).ok()),
-            pcie: facts.and_then(|f| {
-                let pci = f.pci.as_ref()?;
-                Some([pci.current?, pci.max?])
-            }),
-            ports: sample
-                .ports
-                .iter()
-                .map(|port| PortReading {
-                    // `fill_dev_info`, drivers/infiniband/core/nldev.c
-                    iwarp: sample.device.protocol.as_deref() == Some("iw"),
-                    ..self.port(port)
-                })
-                .collect(),
+            pci: pci.map(|pci| pci.address.clone()),
+            pci_path: pci.map(|pci| pci.path.clone()).unwrap_or_default(),
+            numa_node: pci.and_then(|pci| i32::try_from(pci.numa_node?).ok()),
+            pcie: pci.and_then(|pci| Some([pci.current?, pci.max?])),
+            ports: sample.ports.iter().map(port).collect(),
             ..DeviceReading::default()
         };
         if let Some(Ok(summary)) = &sample.summary {
@@ -384,19 +358,12 @@ impl Sysfs {
         reading
     }
 
-    /// Adds the counters of a listing.
-    fn counters(&mut self, root: &Root, sample: &DeviceSample, reading: &mut DeviceReading) {
-        let ports = self.ports.iter_mut().zip(&sample.ports);
-        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
-            reading.counters = kept.listed(root, port);
-        }
-    }
-
     fn port(&self, sample: &PortSample) -> PortReading {
         let info = sample.info.as_ref().and_then(|info| info.as_ref().ok());
         let facts = self.facts.as_ref();
         let facts = facts.and_then(|f| f.ports.iter().find(|p| p.port == sample.port));
         let netdev = info.and_then(|i| i.netdev.as_ref()?.name.as_ref());
+        let under = self.under.get(&sample.port);
         PortReading {
             number: sample.port,
             state: info.and_then(|i| i.state),
@@ -406,9 +373,9 @@ impl Sysfs {
             netdev: netdev
                 .map(|name| text::sanitize(name.as_bytes()))
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
-            bond: self.bonds.get(&sample.port).cloned(),
-            netdev_mtu: self.mtus.get(&sample.port).copied(),
-            pfc: self.pfc.get(&sample.port).copied(),
+            bond: under.and_then(|under| under.bond.clone()),
+            netdev_mtu: under.and_then(|under| under.mtu),
+            pfc: under.and_then(|under| under.pfc),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
             gids: facts.and_then(|f| f.gids.clone()),
@@ -455,7 +422,7 @@ mod tests {
             firmware: None,
             protocol: None,
         };
-        Listed::new(DeviceSample::new(device), None)
+        Listed::list(&Fake::new().root(), DeviceSample::new(device), None, 0, true).0
     }
 
     fn qp(qpn: u32) -> QpReading {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rdmatop_sources::{
-    netlink::record::{Mr, Owner},
+    netlink::{record::Owner, sample::DeviceSample},
     proc::process_of,
     root::Root,
 };
@@ -38,14 +38,17 @@ impl Owners {
         pid
     }
 
-    /// Bytes of regions by process.
-    pub(super) fn mr_bytes(&mut self, mrs: &[Mr], sums: &mut BTreeMap<u32, u64>) {
-        for mr in mrs {
+    /// Bytes of regions by process; `None` unless all were listed.
+    pub(super) fn mr_bytes(&mut self, sample: &DeviceSample) -> Option<BTreeMap<u32, u64>> {
+        let mrs = sample.mrs.as_ref()?.as_ref().ok()?;
+        let mut sums = BTreeMap::new();
+        for mr in &mrs.items {
             if let (Some(pid), Some(bytes)) = (mr.owner.as_ref().and_then(Owner::pid), mr.bytes) {
-                let sum = sums.entry(self.process(pid)).or_insert(0);
+                let sum = sums.entry(self.process(pid)).or_insert(0_u64);
                 *sum = sum.saturating_add(bytes);
             }
         }
+        (!mrs.interrupted).then_some(sums)
     }
 }
 

@@ -51,14 +51,24 @@ impl Removals {
         self.all.is_empty()
     }
 
-    /// Records which directories netlink does not list now. Returns those of devices that were never listed.
+    /// Whether the device of a directory was listed before; `gone` were until now.
+    pub(super) fn knows(&self, dir: &OsString, gone: &[Gone]) -> bool {
+        let mut gone = gone
+            .iter()
+            .map(|(_, device, _)| device_dir(device.name.as_bytes()));
+        self.all.iter().any(|going| going.dir == *dir) || gone.any(|name| name.as_ref() == Some(dir))
+    }
+
+    /// Records which directories netlink does not list now. Devices that were never listed get made-up
+    /// indices, and numbers from `id`.
     pub(super) fn update(
         &mut self,
         root: &Root,
         found: &[OsString],
         gone: Vec<Gone>,
         now_ns: u64,
-    ) -> Vec<OsString> {
+        mut id: impl FnMut() -> u64,
+    ) {
         self.all.retain(|going| found.contains(&going.dir));
         for (id, device, listed) in gone {
             let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
@@ -71,26 +81,10 @@ impl Removals {
                 });
             }
         }
-        if self.all.is_empty() {
-            self.holders_ns = None;
-        } else if self
-            .holders_ns
-            .is_none_or(|at| now_ns.saturating_sub(at) >= HOLDERS_EVERY)
-        {
-            self.look(root, now_ns);
-        }
-        let known = |dir: &OsString| self.all.iter().any(|going| going.dir == *dir);
-        found.iter().filter(|dir| !known(dir)).cloned().collect()
-    }
-
-    fn look(&mut self, root: &Root, now_ns: u64) {
-        self.holders = removal::holders(root);
-        self.holders_ns = Some(now_ns);
-    }
-
-    /// Takes over devices that were never listed, with made-up indices.
-    pub(super) fn add(&mut self, dirs: &[OsString], mut id: impl FnMut() -> u64) {
-        for dir in dirs {
+        for dir in found {
+            if self.knows(dir, &[]) {
+                continue;
+            }
             let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
             self.made_up = (self.made_up + 1) % UNLISTED;
             self.all.push(Removal {
@@ -99,6 +93,13 @@ impl Removals {
                 device,
                 listed: None,
             });
+        }
+        let is_old = |at: u64| now_ns.saturating_sub(at) >= HOLDERS_EVERY;
+        if self.all.is_empty() {
+            self.holders_ns = None;
+        } else if self.holders_ns.is_none_or(is_old) {
+            self.holders = removal::holders(root);
+            self.holders_ns = Some(now_ns);
         }
     }
 
@@ -118,10 +119,7 @@ impl Removals {
     }
 
     /// A note for each.
-    pub(super) fn notes(&mut self, root: &Root, now_ns: u64) -> Vec<Cause> {
-        if !self.all.is_empty() && self.holders_ns.is_none() {
-            self.look(root, now_ns);
-        }
+    pub(super) fn notes(&self) -> Vec<Cause> {
         let each = self.all.iter();
         // It is no longer known which of several devices a file belonged to.
         let only = self.all.len() == 1;

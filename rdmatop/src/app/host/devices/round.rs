@@ -10,6 +10,7 @@ use rdmatop_model::{
 };
 
 /// A round, or the answers that arrived late before it.
+#[derive(Default)]
 pub(super) struct Round {
     /// The beginning of the round.
     pub(super) before_ns: u64,
@@ -40,6 +41,8 @@ pub(super) struct Context {
     pub(super) errors: Vec<Cause>,
     /// Why QPs could not be listed.
     pub(super) qp_errors: Vec<Cause>,
+    /// About devices that are being removed.
+    pub(super) notes: Vec<Cause>,
 }
 
 impl Round {
@@ -48,15 +51,8 @@ impl Round {
         Self {
             before_ns,
             once: wants.once,
-            complete: false,
-            other: false,
             qps_wanted: wants.qps,
-            listed: Vec::new(),
-            counted: CountersSample::default(),
-            owned: 0,
-            sums: None,
-            dumps: Vec::new(),
-            groups: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -104,14 +100,8 @@ impl Round {
         self.groups.extend(answer.groups);
     }
 
-    /// Sends everything. `notes` makes the notes about devices.
-    pub(super) fn send_all(
-        mut self,
-        mono_ns: u64,
-        beside: Context,
-        notes: impl FnOnce() -> Vec<Cause>,
-        out: &mut dyn FnMut(Input),
-    ) {
+    /// Sends everything.
+    pub(super) fn send_all(mut self, mono_ns: u64, beside: Context, out: &mut dyn FnMut(Input)) {
         if self.lists() {
             let mut devices = beside.held;
             for reading in std::mem::take(&mut self.listed) {
@@ -124,7 +114,7 @@ impl Round {
                 devices,
                 errors: beside.errors,
                 unread: false,
-                notes: notes(),
+                notes: beside.notes,
             })));
         }
         // A process's sum is complete only when every device was asked.
@@ -139,15 +129,11 @@ impl Round {
             ..QpsSample::default()
         };
         let mut some = self.qps_wanted;
-        for dump in self.dumps {
+        for mut dump in self.dumps {
             if dump.mono_ns == own.mono_ns {
                 some = true;
                 own.complete.extend(dump.complete);
-                if own.qps.is_empty() {
-                    own.qps = dump.qps;
-                } else {
-                    own.qps.extend(dump.qps);
-                }
+                own.qps.append(&mut dump.qps);
             } else {
                 // These come from an earlier round: records since then are newer.
                 out(Input::Qps(Box::new(QpsSample {

@@ -3,13 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rdmatop_base::{
-    step::{ShellWord, step},
-    text,
-};
+use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 const MS: u64 = 1_000_000;
@@ -35,13 +32,6 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// After so many readings of a device's counters in a row that do harm, its counters are left alone: first
-/// for a minute, then for ten after each further one.
-const STRIKES: u32 = 3;
-const PAUSES: [u64; 2] = [60 * SECOND, 600 * SECOND];
-/// The number of names in one line.
-const NAMES: usize = 8;
-
 /// The stage of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
@@ -111,27 +101,20 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins another stage.
-    fn enter(&mut self, stage: Stage, now_ns: u64) {
-        if self.stage == Stage::Queued {
-            self.begun_ns = now_ns;
-        } else {
-            self.longest = Some(self.longest(now_ns));
-        }
-        (self.stage, self.since_ns) = (stage, now_ns);
-    }
-
     /// The longest stage and its duration.
     fn longest(&self, now_ns: u64) -> (Stage, u64) {
-        let end_ns = self.ended_ns.unwrap_or(now_ns);
-        let current = (self.stage, end_ns.saturating_sub(self.since_ns));
+        let current = (self.stage, self.end_ns(now_ns).saturating_sub(self.since_ns));
         self.longest
             .filter(|(_, took)| *took > current.1)
             .unwrap_or(current)
     }
 
+    fn end_ns(&self, now_ns: u64) -> u64 {
+        self.ended_ns.unwrap_or(now_ns)
+    }
+
     fn for_ns(&self, now_ns: u64) -> u64 {
-        self.ended_ns.unwrap_or(now_ns).saturating_sub(self.begun_ns)
+        self.end_ns(now_ns).saturating_sub(self.begun_ns)
     }
 }
 
@@ -142,19 +125,26 @@ pub(super) struct SharedProgress(Arc<Mutex<Progress>>);
 impl SharedProgress {
     /// The reader begins with `stage`.
     pub(super) fn enter(&self, stage: Stage, now_ns: u64) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .enter(stage, now_ns);
+        let mut progress = self.lock();
+        if progress.stage == Stage::Queued {
+            progress.begun_ns = now_ns;
+        } else {
+            progress.longest = Some(progress.longest(now_ns));
+        }
+        (progress.stage, progress.since_ns) = (stage, now_ns);
     }
 
     /// The reader has ended. Its answer may wait for the next round to take it.
     pub(super) fn end(&self, now_ns: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).ended_ns = Some(now_ns);
+        self.lock().ended_ns = Some(now_ns);
     }
 
     fn get(&self) -> Progress {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,51 +152,16 @@ impl SharedProgress {
 #[derive(Debug)]
 struct Asked {
     progress: SharedProgress,
-    at_ns: u64,
     /// The round waits for it.
     awaited: bool,
-}
-
-/// A finished reading.
-#[derive(Clone, Copy, Debug)]
-struct LastReading {
-    ns: u64,
-    ended_ns: u64,
-    longest: (Stage, u64),
 }
 
 #[derive(Debug, Default)]
 struct DeviceTurn {
     name: Arc<str>,
     asked: Option<Asked>,
-    took: Option<LastReading>,
-    harm: Harm,
-}
-
-/// What reading a device's counters does to its driver.
-#[derive(Clone, Copy, Debug, Default)]
-struct Harm {
-    /// The counters were read since the log was last looked at.
-    was_read: bool,
-    /// Readings in a row at which the driver or its firmware failed, and those after which it logged.
-    failed: u32,
-    logged: u32,
-    /// Since the last reading without harm, this many pauses were made.
-    pauses: usize,
-    /// The counters are left alone until then.
-    until_ns: Option<u64>,
-}
-
-impl Harm {
-    /// Begins a pause, unless the readings were harmful too few times, or the same reading has begun one: a
-    /// driver may fail and log at once.
-    fn weigh(&mut self, strikes: u32, now_ns: u64) {
-        if strikes >= STRIKES && self.until_ns.is_none_or(|until_ns| now_ns >= until_ns) {
-            let pause = PAUSES[self.pauses.min(PAUSES.len() - 1)];
-            self.until_ns = Some(now_ns + pause);
-            self.pauses += 1;
-        }
-    }
+    /// The last reading, which has ended.
+    took: Option<Progress>,
 }
 
 /// The next step of the round.
@@ -233,14 +188,10 @@ impl Schedule {
         let Some(turn) = self.all.get(&subject) else {
             return true;
         };
-        let rests = |took: LastReading| {
+        let rests = |took: Progress| {
+            let (ns, since_ns) = (took.for_ns(now_ns), now_ns.saturating_sub(took.end_ns(now_ns)));
             // Listing queue pairs asks no driver.
-            let rest = if took.ns > SLOW && took.longest.0 != Stage::Objects {
-                took.ns.min(REST)
-            } else {
-                0
-            };
-            now_ns.saturating_sub(took.ended_ns) < rest
+            ns > SLOW && took.longest(now_ns).0 != Stage::Objects && since_ns < ns.min(REST)
         };
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))
     }
@@ -275,11 +226,15 @@ impl Schedule {
         // a later round.
         let late = turn
             .took
-            .is_some_and(|took| took.ns > took.longest.0.patience(false));
-        let progress = SharedProgress::default();
+            .is_some_and(|took| took.for_ns(now_ns) > took.longest(now_ns).0.patience(false));
+        // It waits for a thread first.
+        let progress = SharedProgress(Arc::new(Mutex::new(Progress {
+            since_ns: now_ns,
+            begun_ns: now_ns,
+            ..Progress::default()
+        })));
         turn.asked = Some(Asked {
             progress: progress.clone(),
-            at_ns: now_ns,
             awaited: once || !late,
         });
         progress
@@ -293,79 +248,15 @@ impl Schedule {
         let Some(asked) = turn.asked.take() else {
             return false;
         };
-        let progress = asked.progress.get();
-        let took = LastReading {
-            ns: progress.for_ns(now_ns),
-            ended_ns: progress.ended_ns.unwrap_or(now_ns),
-            longest: progress.longest(now_ns),
-        };
-        if took.ns > SLOW {
-            let (stage, ns) = took.longest;
-            log::warn!(device:% = turn.name, ms = took.ns / MS, stage:? = stage, of_it_ms = ns / MS; "late");
+        let mut took = asked.progress.get();
+        took.ended_ns.get_or_insert(now_ns);
+        let ns = took.for_ns(now_ns);
+        if ns > SLOW {
+            let (stage, of_it_ns) = took.longest(now_ns);
+            log::warn!(device:% = turn.name, ms = ns / MS, stage:? = stage, of_it_ms = of_it_ns / MS; "late");
         }
         turn.took = Some(took);
         true
-    }
-
-    /// Records that the counters of `subject` were read, and whether its driver or firmware failed at them.
-    pub(super) fn counted(&mut self, subject: Subject, failed: bool, now_ns: u64) {
-        let Some(turn) = self.all.get_mut(&subject) else {
-            return;
-        };
-        let harm = &mut turn.harm;
-        harm.was_read = true;
-        harm.failed = if failed { harm.failed + 1 } else { 0 };
-        harm.weigh(harm.failed, now_ns);
-    }
-
-    /// Records whether the driver of `subject` logged something since the last look. That was just before the
-    /// devices were read with `amid`, and just after without. Returns whether the readings are the reason.
-    pub(super) fn logged(&mut self, subject: Subject, amid: bool, logged: bool, now_ns: u64) -> bool {
-        let Some(turn) = self.all.get_mut(&subject) else {
-            return false;
-        };
-        let harm = &mut turn.harm;
-        let was_read = amid && std::mem::take(&mut harm.was_read);
-        match (logged, was_read) {
-            (true, true) => {
-                harm.logged += 1;
-                harm.weigh(harm.logged, now_ns);
-            }
-            (false, false) => {}
-            // A driver that logs while nothing is read does so for another reason.
-            _ => harm.logged = 0,
-        }
-        if was_read && harm.failed == 0 && harm.logged == 0 {
-            harm.pauses = 0;
-        }
-        harm.logged >= STRIKES
-    }
-
-    /// Whether the counters of `subject` are left alone.
-    pub(super) fn is_paused(&self, subject: Subject, now_ns: u64) -> bool {
-        let until_ns = self.all.get(&subject).and_then(|turn| turn.harm.until_ns);
-        until_ns.is_some_and(|until_ns| now_ns < until_ns)
-    }
-
-    /// A line for the devices whose counters are left alone.
-    pub(super) fn pauses(&self, now_ns: u64) -> Option<Cause> {
-        let paused = self
-            .all
-            .iter()
-            .filter(|(subject, _)| self.is_paused(**subject, now_ns));
-        let names: Vec<&str> = paused.map(|(_, turn)| &*turn.name).collect();
-        let first = names.first()?;
-        Some(Cause {
-            id: CauseId::CountersPaused,
-            concerns: Concerns::Host,
-            what: format!("Counters of {} are not read for now", text::names(&names)),
-            why: "reading them made the driver fail or log errors, three times running".into(),
-            remedy: step!(
-                "they are tried again after a minute, then every ten; to leave a device alone for good: --exclude-device {}, or exclude_device in \
-                 the settings",
-                ShellWord::device(first)
-            ),
-        })
     }
 
     /// Keeps the devices that still exist.
@@ -385,41 +276,29 @@ impl Schedule {
 
     /// The next step of the round, given the number of free threads and whether another may be started.
     pub(super) fn step(&self, now_ns: u64, free: usize, may_grow: bool, once: bool) -> Step {
-        let asked = || self.all.values().filter_map(|turn| turn.asked.as_ref());
-        let mut awaited = asked().filter(|asked| asked.awaited).peekable();
-        if awaited.peek().is_none() {
-            return Step::Done;
-        }
-        let begun: Vec<(Progress, u64)> = asked()
-            .map(|asked| asked.progress.get())
-            .filter(|progress| progress.stage != Stage::Queued)
-            .map(|progress| (progress, progress.for_ns(now_ns)))
-            .collect();
-        let is_queued = |asked: &Asked| asked.progress.get().stage == Stage::Queued;
-        if awaited.any(is_queued) {
+        let asked = self.all.values().filter_map(|turn| turn.asked.as_ref());
+        let asked: Vec<(bool, Progress)> = asked.map(|asked| (asked.awaited, asked.progress.get())).collect();
+        let awaited = asked.iter().filter(|(awaited, _)| *awaited);
+        let awaited = awaited.map(|(_, progress)| progress);
+        if awaited.clone().any(|progress| progress.stage == Stage::Queued) {
             if free > 0 {
                 // A thread is about to take it.
                 return Step::Wait(BEHIND);
             }
-            let until_behind = begun.iter().map(|(_, ns)| BEHIND.saturating_sub(*ns)).max();
-            match until_behind {
+            let all = asked.iter().map(|(_, progress)| progress);
+            let begun = all.filter(|progress| progress.stage != Stage::Queued);
+            let until_behind = begun.map(|progress| BEHIND.saturating_sub(progress.for_ns(now_ns)));
+            match until_behind.max() {
                 Some(ns) if ns > 0 => return Step::Wait(ns),
                 _ if may_grow => return Step::Grow,
                 _ => {}
             }
         }
-        let left = |asked: &Asked| {
-            let progress = asked.progress.get();
-            let since = if progress.stage == Stage::Queued {
-                asked.at_ns
-            } else {
-                progress.since_ns
-            };
-            let spent = now_ns.saturating_sub(since);
+        let left = |progress: &Progress| {
+            let spent = now_ns.saturating_sub(progress.since_ns);
             progress.stage.patience(once).saturating_sub(spent)
         };
-        let left = asked().filter(|asked| asked.awaited).map(left).max();
-        match left {
+        match awaited.map(left).max() {
             None | Some(0) => Step::Done,
             Some(ns) => Step::Wait(ns),
         }
@@ -436,13 +315,11 @@ impl Schedule {
         let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
         let mut notes: Vec<Cause> = slow.into_iter().take(lines).map(|(_, note)| note).collect();
         if !more.is_empty() {
-            let named = more.get(..NAMES).unwrap_or(&more).join(", ");
-            let dots = if more.len() > NAMES { ", ..." } else { "" };
             notes.push(Cause {
                 id: CauseId::SlowDevice,
                 concerns: Concerns::Host,
                 what: format!("{} more devices are slow", more.len()),
-                why: format!("{named}{dots}"),
+                why: text::names(&more),
                 remedy: "Their values are old; devices that are not named are read meanwhile".into(),
             });
         }
@@ -453,30 +330,18 @@ impl Schedule {
 impl DeviceTurn {
     /// The note about it, if it is slow.
     fn note(&self, subject: Subject, now_ns: u64, threads: usize) -> Option<Cause> {
-        let waits = self.asked.as_ref().and_then(|asked| {
-            let progress = asked.progress.get();
-            let queued = progress.stage == Stage::Queued;
-            let ns = if queued {
-                now_ns.saturating_sub(asked.at_ns)
-            } else {
-                progress.for_ns(now_ns)
-            };
-            (ns > SLOW).then(|| {
-                if queued {
-                    (Stage::Queued, ns)
-                } else {
-                    progress.longest(now_ns)
-                }
-            })
-        });
-        let (stage, why) = match (waits, self.took.filter(|took| took.ns > SLOW)) {
+        let asked = self.asked.as_ref().map(|asked| asked.progress.get());
+        let waits = asked.filter(|progress| progress.for_ns(now_ns) > SLOW);
+        let waits = waits.map(|progress| progress.longest(now_ns));
+        let took = self.took.filter(|took| took.for_ns(now_ns) > SLOW);
+        let (stage, why) = match (waits, took) {
             (Some((Stage::Queued, _)), _) => return Some(self.starved(subject, threads)),
             (Some((stage, ns)), _) => (
                 stage,
                 format!("no answer about {} for {}", stage.words(), seconds(ns)),
             ),
             (None, Some(took)) => {
-                let (stage, ns) = took.longest;
+                let (stage, ns) = took.longest(now_ns);
                 (stage, format!("reading {} took {}", stage.words(), seconds(ns)))
             }
             (None, None) => return None,
@@ -675,7 +540,7 @@ mod tests {
         }
         let notes = schedule.notes(2 * SECOND, 16);
         assert_eq!(notes.len(), 3);
-        assert!(notes[2].what.starts_with("14 more") && notes[2].why.ends_with("mlx5_9, ..."));
+        assert!(notes[2].what.starts_with("14 more") && notes[2].why == "mlx5_2 to mlx5_15");
         let mut schedule = Schedule::default();
         begun(&mut schedule, ONE, Stage::Queued, 0);
         let why = |threads| schedule.notes(2 * SECOND, threads)[0].to_string();
@@ -705,89 +570,5 @@ mod tests {
         schedule.keep(|id| id != 1);
         assert!(schedule.notes(9 * SECOND, 1).is_empty());
         assert!(!schedule.answered(ONE, 9 * SECOND));
-    }
-
-    /// Has the counters of `ONE` read in a second, with what the log has before and after that; returns
-    /// whether they were read.
-    fn second(schedule: &mut Schedule, second: u64, failed: bool, before: bool, after: bool) -> bool {
-        let now_ns = second * SECOND;
-        schedule.logged(ONE, false, before, now_ns);
-        let reads = !schedule.is_paused(ONE, now_ns);
-        if reads {
-            schedule.counted(ONE, failed, now_ns);
-        }
-        schedule.logged(ONE, true, after && reads, now_ns + 100 * MS);
-        reads
-    }
-
-    fn known() -> Schedule {
-        let mut schedule = Schedule::default();
-        begun(&mut schedule, ONE, Stage::Counters, 0);
-        begun(&mut schedule, TWO, Stage::Counters, 0);
-        schedule
-    }
-
-    #[test]
-    fn counters_that_do_harm_are_left_alone_for_a_minute_and_then_for_ten() {
-        for (failed, logs) in [(true, false), (false, true), (true, true)] {
-            let mut schedule = known();
-            let read: Vec<u64> = (1..=2000)
-                .filter(|at| second(&mut schedule, *at, failed, false, logs))
-                .collect();
-            // A pause begins with the look at the log.
-            let first = read[3];
-            assert!(read[..3] == [1, 2, 3] && (63..=64).contains(&first), "{read:?}");
-            assert!(
-                read[4..]
-                    .iter()
-                    .zip(&read[3..])
-                    .all(|(at, last)| (600..=601).contains(&(at - last)))
-            );
-            assert_eq!(read.len(), 7, "{read:?}");
-            let note = schedule.pauses(2000 * SECOND).unwrap().to_string();
-            assert!(
-                note.contains("mlx5_1")
-                    && note.contains("--exclude-device mlx5_1,")
-                    && !note.contains("mlx5_2"),
-                "{note}"
-            );
-            assert!(!schedule.is_paused(TWO, 2000 * SECOND), "the neighbour is read");
-        }
-    }
-
-    #[test]
-    fn a_failure_now_and_then_and_lines_without_a_reading_pause_nothing() {
-        let mut schedule = known();
-        let every = |at: u64, n: u64| !at.is_multiple_of(n);
-        assert!((1..100).all(|at| second(&mut schedule, at, every(at, 3), false, false)));
-        assert!((100..200).all(|at| second(&mut schedule, at, false, false, every(at, 3))));
-        assert!(
-            (200..300).all(|at| second(&mut schedule, at, false, true, true)),
-            "it logs all the time"
-        );
-        assert_eq!(schedule.pauses(300 * SECOND), None);
-    }
-
-    #[test]
-    fn after_a_pause_without_harm_the_next_one_is_short_again() {
-        let mut schedule = known();
-        (1..=3).for_each(|at| assert!(second(&mut schedule, at, true, false, false)));
-        assert!(second(&mut schedule, 64, false, false, false));
-        (65..=67).for_each(|at| assert!(second(&mut schedule, at, true, false, false)));
-        assert!(!second(&mut schedule, 126, true, false, false));
-        assert!(second(&mut schedule, 128, true, false, false));
-    }
-
-    #[test]
-    fn lines_are_taken_for_ours_from_the_third_reading_on() {
-        let mut schedule = known();
-        let ours: Vec<bool> = (1..=4)
-            .map(|at| {
-                schedule.logged(ONE, false, false, at * SECOND);
-                schedule.counted(ONE, false, at * SECOND);
-                schedule.logged(ONE, true, true, at * SECOND)
-            })
-            .collect();
-        assert_eq!(ours, [false, false, true, true]);
     }
 }

@@ -5,6 +5,7 @@ mod slow;
 
 use std::{
     collections::BTreeSet,
+    os::unix::net::UnixDatagram,
     sync::{Arc, Mutex},
 };
 
@@ -13,6 +14,7 @@ use rdmatop_base::exclude::Excluded;
 use rdmatop_model::{
     engine::{Engine, EngineConfig},
     input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
+    judgement::Quantity,
     snapshot::PortRow,
     value::Counter,
 };
@@ -25,6 +27,7 @@ use rdmatop_sources::{
             RES_SUMMARY_ENTRY_NAME, RES_TYPE, STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME,
             STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
         },
+        record::Summary,
         transport::{Datagram, Progress, Sink},
         wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
     },
@@ -52,6 +55,8 @@ struct Made {
     sleeps: u64,
     /// The driver sleeps in this command instead.
     sleeps_in: Option<u16>,
+    /// What its driver logs when its counters are read.
+    logs: &'static [&'static str],
     /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
 }
@@ -63,6 +68,7 @@ struct State {
     asked: Vec<(u16, Option<u32>)>,
     /// How many requests for counters get no answer.
     lost: usize,
+    log: Option<UnixDatagram>,
 }
 
 #[derive(Clone, Default)]
@@ -218,6 +224,11 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
         }
         _ => Vec::new(),
     };
+    if let (cmd::STAT_GET, Some(log), Some(index)) = (command, &state.log, device) {
+        for line in state.devices[index as usize].logs {
+            log.send(line.as_bytes()).unwrap();
+        }
+    }
     let all = || (0..).zip(&state.devices);
     let one = |index: u32| &state.devices[index as usize];
     if command == cmd::STAT_GET && state.lost > 0 {
@@ -876,14 +887,201 @@ fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
 }
 
 #[test]
-fn a_critical_line_is_never_ours() {
-    let error = |text: &str| LoggedError {
-        text: text.into(),
-        device: None,
-        ours: false,
+fn a_log_that_cannot_be_read_is_reported_once() {
+    let mut host = Host::known(1);
+    host.source.log = Some(KernelLog::of(Err(harm::pause("any cause"))));
+    let mut reports = 0;
+    for _ in 0..3 {
+        host.source.poll(&Wants::default(), &mut |input| {
+            reports += usize::from(matches!(input, Input::Logged(Err(_))));
+        });
+    }
+    assert_eq!(reports, 1);
+}
+
+#[test]
+fn where_netlink_alone_fails_the_rest_is_read_and_nothing_listed() {
+    let mut host = Host::new(1);
+    let port = "class/infiniband/rxe0/ports/1/counters";
+    host.files.sys(format!("{port}/port_xmit_discards"), "2\n");
+    counters(&mut host);
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    let (_, errors) = counters(&mut host);
+    assert!(
+        errors.len() == 1 && errors[0].contains("Input/output error"),
+        "{errors:?}"
+    );
+    host.kernel.asked(0);
+    for _ in 0..5 {
+        let (read, _) = counters(&mut host);
+        let values: Vec<_> = read.iter().map(|raw| (&*raw.name, raw.value)).collect();
+        assert_eq!(values, [("sent_pkts", None), ("port_xmit_discards", Some(2))]);
+    }
+    assert_eq!(host.kernel.asked(cmd::GET), []);
+    host.kernel.change(0, |made| made.refuses = 0);
+    assert_eq!(
+        counters(&mut host).0[0].value,
+        Some(0),
+        "it is asked again in each round"
+    );
+}
+
+/// A round of counters; returns the notes about devices, where they have changed.
+fn noted(host: &mut Host) -> Option<Vec<Cause>> {
+    let wants = Wants {
+        counters: true,
+        ..Wants::default()
     };
-    let texts = ["cmd 7 failed", "Admin queue is closed", "of another device"];
-    let mut errors = texts.map(error);
-    mark(&mut errors, |error| !error.text.starts_with("of"));
-    assert_eq!(errors.map(|error| error.ours), [true, false, false]);
+    let mut notes = None;
+    host.source.poll(&wants, &mut |input| {
+        if let Input::Slow(causes) = input {
+            notes = Some(causes);
+        }
+    });
+    notes
+}
+
+/// A host whose device 0 was read until its counters were left alone.
+fn paused() -> Host {
+    let mut host = Host::known(1);
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    let notes = (0..4).filter_map(|_| noted(&mut host)).next_back().unwrap();
+    assert_eq!(notes, [harm::pause("rxe0")]);
+    host
+}
+
+#[test]
+fn the_pause_of_a_device_that_is_gone_does_not_hold_for_one_of_its_name() {
+    let mut host = paused();
+    let mut found = DeviceList::default();
+    let counts = Summary {
+        device_index: 9,
+        counts: Vec::new(),
+    };
+    found.devices.push(("rxe0".into(), counts));
+    host.source.update(&found);
+    assert_eq!(host.source.entries[0].index, 9);
+    assert_eq!(host.source.pauses().count(), 0);
+    // The modules are unloaded: nothing is said of what there was.
+    let mut host = paused();
+    let slow = host.source.entries[0].id;
+    let progress = host
+        .source
+        .schedule
+        .ask(Subject::Device(slow), &"rxe0".into(), 0, false);
+    progress.enter(schedule::Stage::Counters, 0);
+    assert!(
+        host.source
+            .schedule
+            .answered(Subject::Device(slow), 2 * schedule::SLOW)
+    );
+    host.source.everyone = Some(Err(NetlinkError::NoRdma));
+    assert_eq!(noted(&mut host), Some(Vec::new()));
+}
+
+#[test]
+fn a_pause_is_shown_with_its_cause_and_makes_no_wrong_rate() {
+    let mut host = Host::new(1);
+    let mut engine = Engine::new(EngineConfig::default());
+    let mut round = |host: &mut Host, packets: u64| {
+        host.kernel.change(0, |made| made.packets = packets);
+        thread::sleep(Duration::from_millis(60));
+        let wants = Wants {
+            counters: true,
+            ..Wants::default()
+        };
+        let begun_ns = now().mono_ns;
+        host.source.poll(&wants, &mut |input| {
+            engine.apply(input.at(now()));
+        });
+        (engine.tick(now()), begun_ns)
+    };
+    round(&mut host, 1000);
+    let (seen, last_ns) = round(&mut host, 2000);
+    assert!(seen.ports[0].tx_packets.unwrap().rate.is_some());
+    host.kernel.change(0, |made| made.refuses = libc::EIO);
+    for _ in 0..9 {
+        let (seen, _) = round(&mut host, 2500);
+        assert_eq!(seen.ports[0].tx_packets, None);
+    }
+    let (seen, _) = round(&mut host, 2500);
+    let missing = seen
+        .judgement
+        .unobserved
+        .iter()
+        .filter(|one| one.what == Quantity::WireBytes);
+    let causes: Vec<&Cause> = missing.map(|one| &one.cause).collect();
+    assert!(
+        causes.len() == 1 && causes[0].id == CauseId::CountersPaused && causes[0].line().contains("rxe0"),
+        "{causes:?}"
+    );
+    host.kernel.change(0, |made| made.refuses = 0);
+    host.source.entries[0].harm = harm::Harm::default();
+    let (seen, now_ns) = round(&mut host, 3000);
+    let packets = seen.ports[0].tx_packets.unwrap();
+    assert_eq!((packets.total, packets.partial), (3000, false));
+    let seconds = (now_ns - last_ns) as f64 / 1e9;
+    let rate = packets.rate.unwrap();
+    assert!(
+        (0.8..1.2).contains(&(rate * seconds / 1000.0)),
+        "{rate} for {seconds} s"
+    );
+}
+
+#[test]
+fn the_log_is_taken_in_each_round_and_no_critical_line_is_ours() {
+    let mut host = Host::known(1);
+    let (kernel, file) = UnixDatagram::pair().unwrap();
+    file.set_nonblocking(true).unwrap();
+    host.source.log = Some(KernelLog::of(Ok(file.into())));
+    host.kernel.0.lock().unwrap().log = Some(kernel.try_clone().unwrap());
+    let round = |host: &mut Host, wants: Wants| {
+        let mut lines = Vec::new();
+        host.source.poll(&wants, &mut |input| {
+            if let Input::Logged(errors) = input {
+                lines.extend(errors.unwrap().into_iter().map(|error| (error.text, error.ours)));
+            }
+        });
+        lines
+    };
+    let counters = || Wants {
+        counters: true,
+        ..Wants::default()
+    };
+    let said = |text: &str, ours: bool| (format!("infiniband rxe0: {text}"), ours);
+    host.kernel
+        .change(0, |made| made.logs = &["3,;infiniband rxe0: failed"]);
+    for _ in 0..2 {
+        assert_eq!(round(&mut host, counters()), [said("failed", false)]);
+    }
+    let logs = &[
+        "3,;infiniband rxe0: failed",
+        "2,;infiniband rxe0: burns",
+        "4,;infiniband rxe0: Fatal error 7 detected",
+        "3,;infiniband rxe1: failed",
+    ];
+    host.kernel.change(0, |made| made.logs = logs);
+    let lines = round(&mut host, counters());
+    let of_another = ("infiniband rxe1: failed".to_owned(), false);
+    let kept = [
+        said("burns", false),
+        said("Fatal error 7 detected", false),
+        of_another,
+    ];
+    assert_eq!(lines[..1], [said("failed", true)]);
+    assert_eq!(lines[1..], kept);
+    // Now they are left alone. Whatever is logged is another's, and is taken, whatever the round reads.
+    let looks_up = Wants {
+        only_processes: true,
+        ..Wants::default()
+    };
+    let light = Wants {
+        round: 1,
+        ..Wants::default()
+    };
+    for wants in [counters(), looks_up, light, counters()] {
+        kernel.send(b"3,;infiniband rxe0: failed").unwrap();
+        assert_eq!(round(&mut host, wants), [said("failed", false)]);
+    }
+    assert_eq!(host.source.pauses().count(), 1);
 }
