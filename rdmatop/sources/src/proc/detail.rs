@@ -145,6 +145,8 @@ impl ProcDetail {
             libraries,
             mappings,
             verbs_files,
+            // Known of all parts together.
+            read_ns: _,
         } = other;
         self.cmdline = self.cmdline.take().or(cmdline);
         self.environ = self.environ.take().or(environ);
