@@ -116,7 +116,7 @@ pub struct ViewArgs {
     #[arg(long, value_name = "QPN", help_heading = "Filters")]
     pub qpn: Option<u32>,
 
-    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, devx, cm, wr, finding; lost records
     /// always show. Work requests (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the
     /// kernel) show only when named here: each makes its post dearer
     #[arg(
@@ -432,7 +432,7 @@ pub fn one_line(error: &clap::Error) -> String {
 }
 
 fn event_selector(word: &str) -> Result<EventSelector, String> {
-    let family = matches!(word, "qp" | "mr" | "cq" | "cm" | "wr" | "finding");
+    let family = matches!(word, "qp" | "mr" | "cq" | "devx" | "cm" | "wr" | "finding");
     let prefix = format!("{word}_");
     let kinds: Vec<EventKind> = EventKind::ALL
         .into_iter()
@@ -441,7 +441,7 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
     if kinds.is_empty() {
         let all: Vec<&str> = EventKind::ALL.into_iter().map(EventKind::name).collect();
         return Err(format!(
-            "kinds are {} and the families qp, mr, cq, cm, wr, finding",
+            "kinds are {} and the families qp, mr, cq, devx, cm, wr, finding",
             all.join(", ")
         ));
     }

@@ -4,6 +4,7 @@
 //! All text is safe to print.
 
 mod devices;
+mod devx;
 mod processes;
 mod qps;
 mod traffic;
@@ -21,6 +22,7 @@ use super::{
     watched::Picture,
 };
 
+pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use devices::{Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, may_hide_qps};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub use qps::{QpRow, Step};

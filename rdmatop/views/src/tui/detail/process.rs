@@ -97,7 +97,8 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     };
     let may_share = |other: &&ProcessRow| {
         let shares = other.devices.iter().any(|device| p.devices.contains(device));
-        (shares && other.qps > 0 && &*other.comm != "[ib_core]") || hides(other)
+        let has_qps = other.qps > 0 || other.unlisted_qps().next().is_some();
+        (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
         "< at most: TX and RX are what its ports moved, and {} may have moved a part of it.",
