@@ -5,11 +5,7 @@ use std::sync::Arc;
 
 use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};
-use crate::{
-    input::GpuPlace,
-    snapshot::{DevxObjects, ProcessRow},
-    value::Counter,
-};
+use crate::{input::GpuPlace, snapshot::ProcessRow, value::Counter};
 
 /// Returns the sum of both; if one is unknown, the sum is a lower bound.
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
@@ -41,12 +37,6 @@ fn addresses(gpus: &[Arc<GpuPlace>]) -> String {
     }
 }
 
-/// Returns what a process made past the kernel; one without anything of the kind has no such line.
-fn devx(row: &ProcessRow) -> Option<String> {
-    let words: Vec<String> = row.devx.iter().flatten().map(DevxObjects::words).collect();
-    (!words.is_empty()).then(|| words.join("; "))
-}
-
 /// Fields of a process.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
@@ -65,7 +55,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     gauge("qps", "queue pairs now; ! some are stuck, Enter shows why", |p: &P, _| Value::number(Some(p.qps)))
         .unit(Unit::Count).screen("QPs", 1, (4, 5)).page(50, "QPs").detail(10, "QPs"),
     Field::new(Kind::Object, "devx", "objects that it made past the kernel (DEVX), which no list of the kernel has",
-        |p: &P, _| devx(p).map_or(Value::Unknown, |words| Value::Text(Cow::Owned(words)))).detail(12, "past the kernel"),
+        |p: &P, _| p.devx_words().map_or(Value::Unknown, |words| Value::Text(Cow::Owned(words)))),
     gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
         .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR").detail(20, "MRs"),
     traffic::tx_wr(2, 90),

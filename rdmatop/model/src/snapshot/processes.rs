@@ -103,6 +103,12 @@ impl ProcessRow {
         self.devx = objects.map(Shared::from);
     }
 
+    /// What is there of what it made past the kernel, in words; `None` if nothing of the kind is known.
+    pub fn devx_words(&self) -> Option<String> {
+        let words: Vec<String> = self.devx.iter().flatten().map(DevxObjects::words).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
     /// The objects past the kernel through which it can move data, by device.
     pub fn unlisted_qps(&self) -> impl Iterator<Item = &DevxObjects> {
         let living = self.devx.iter().filter(|_| !self.exited).flatten();

@@ -183,6 +183,9 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         .into_iter()
         .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));
     out.extend(facts(width, &short));
+    if let Some(words) = p.devx_words() {
+        out.extend(long("past the kernel", &words, width));
+    }
     out.extend(chart::history(state, &p.history, width, 2, false));
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
         out.extend(long(label, value, width));
