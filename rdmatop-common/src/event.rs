@@ -198,19 +198,22 @@ pub struct CmRecord {
     pub reserved: u32,
 }
 
-/// An object that a program made past ib_core, or destroyed ([`crate::devx`]). 144 + 8 bytes.
+/// An object that a program made past ib_core, or destroyed ([`crate::devx`]). 144 + 16 bytes.
 ///
 /// Handle and opcode are from the memory of the program, which the kernel read at another time: a program can
 /// have others here than those that the kernel saw, of its own calls alone.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DevxRecord {
-    /// Common part; `object` is the `struct ib_uverbs_file *`, in which the handle is unique.
+    /// Common part; `object` is the `struct ib_uverbs_file *`, in which the handle is unique; the owner is the
+    /// process that calls.
     pub prefix: Prefix,
     /// The object's number in its file, [`UNKNOWN_U32`] when it could not be read.
     pub handle: u32,
     /// On create: [`crate::devx::opcode`] of the command, [`UNKNOWN_U32`] when it could not be read.
     pub opcode: u32,
+    /// Start of the owner, as in [`QpRecord::owner_start_ns`].
+    pub owner_start_ns: u64,
 }
 
 /// A verb that failed. 144 + 8 bytes. The error is in `prefix.rc`.
@@ -320,7 +323,7 @@ mod tests {
         assert_eq!(size_of::<Prefix>(), 144);
         assert_eq!(size_of::<QpRecord>(), 216);
         assert_eq!(size_of::<ObjectRecord>(), 168);
-        assert_eq!(size_of::<DevxRecord>(), 152);
+        assert_eq!(size_of::<DevxRecord>(), 160);
         assert_eq!(size_of::<CmRecord>(), 224);
         assert_eq!(size_of::<VerbRecord>(), 152);
     }

@@ -10,7 +10,7 @@ use super::verbs::{SCAN, attributes, device_of};
 use crate::{
     emit::send,
     offsets::read,
-    task::{device, stamp},
+    task::{device, own, stamp},
 };
 
 /// `driver_id` in `struct ib_uverbs_ioctl_hdr`. The kernel refuses a call that names another driver than that
@@ -55,6 +55,7 @@ pub(super) extern "C" fn devx_returned(verb: u64, file: u64, header: u64, attrs:
         stamp(&mut record.prefix, kind, file);
         record.prefix.duration_ns = took;
         device(&mut record.prefix, device_of(file));
+        record.owner_start_ns = own(&mut record.prefix);
         record.handle = handle;
         record.opcode = command;
     });

@@ -330,7 +330,16 @@ pub const CONTROL_PLANE: &[Hook] = &[
         symbol: "ib_uverbs_cmd_verbs",
         gives: "verb calls, errno and duration; objects made past the kernel (DEVX)",
         events: IOCTL_EVENTS,
-        wants: &[&["OFF_UFILE_DEVICE", "OFF_UDEV_IB_DEV"], CURRENT, DEVICE],
+        wants: &[
+            &[
+                "OFF_UFILE_DEVICE",
+                "OFF_UDEV_IB_DEV",
+                "OFF_TASK_LEADER",
+                "OFF_TASK_START",
+            ],
+            CURRENT,
+            DEVICE,
+        ],
         fast: Some(fast("fx_cmd_verbs")),
         ..VERB_RETURN
     },

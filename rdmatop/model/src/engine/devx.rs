@@ -15,6 +15,7 @@ use super::{
     devices::Devices,
     hash::NumberMap,
     machine::Machine,
+    programs::Programs,
     qp::Owner,
     records::{attribute, call_ns, event_of, known},
 };
@@ -98,10 +99,13 @@ impl Devx {
         event.rc = Some(prefix.rc);
         let device = machine.device_in(prefix, call_ns(prefix));
         let caller = Owner {
-            comm: Some(machine.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
-            ..Owner::user(prefix.pid, 0)
+            start_ns: record.owner_start_ns,
+            ..machine.owner_in(prefix)
         };
         let mut owner = machine.processes.of(caller, prefix.ts_ns);
+        if let Some(process) = owner.process {
+            machine.named_by_its_first_thread(process, prefix);
+        }
         let maker = (owner.process.unwrap_or(0), device.as_ref().map_or(0, |(uid, _)| *uid));
         let place = (prefix.object, record.handle);
         let kind = if made {
@@ -209,7 +213,7 @@ impl Devx {
     }
 
     /// Takes away what ended without a call: with its process, its device or its file.
-    pub(super) fn forget(&mut self, machine: &Machine) {
+    pub(super) fn forget(&mut self, machine: &Machine, programs: &Programs) {
         let mut over = false;
         self.counts.retain(|(process, device), counts| {
             let Some(process) = machine.processes.get(*process) else {
@@ -218,6 +222,7 @@ impl Devx {
             };
             let on = machine.devices.get(*device);
             let contexts = on.and_then(|on| on.contexts());
+            let contexts = contexts.filter(|_| !programs.has_foreign_pids());
             let pid = process.pid.unwrap_or(0);
             let is_listed = contexts.map(|pids| pids.contains(&pid));
             let closed = counts.listed && is_listed == Some(false);

@@ -355,7 +355,7 @@ impl Engine {
     /// snapshot.
     pub fn forget(&mut self, now: Now) {
         self.machine.forget(now.mono_ns, &self.config, &self.programs);
-        self.devx.forget(&self.machine);
+        self.devx.forget(&self.machine, &self.programs);
     }
 
     /// Findings that snapshots raised and cleared since the last call.

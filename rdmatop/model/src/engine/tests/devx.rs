@@ -22,12 +22,12 @@ pub(super) fn devx(ts_ns: u64, pid: u32, (file, handle): (u64, u32), opcode: Opt
         None => kind::DEVX_DESTROY,
     };
     let mut prefix = by(prefix(kind, ts_ns, file), pid, "traffic");
-    // The record is about who calls.
-    (prefix.flags, prefix.owner_pid, prefix.duration_ns) = (flag::DEVICE, 0, took);
+    prefix.duration_ns = took;
     Record::Devx(DevxRecord {
         prefix,
         handle,
         opcode: opcode.unwrap_or(UNKNOWN_U32),
+        owner_start_ns: 0,
     })
 }
 
