@@ -160,6 +160,8 @@ struct Object {
     place: (u64, u32),
     opcode: u32,
     began_ns: Option<u64>,
+    /// A later one has its number: it is gone.
+    replaced: bool,
 }
 
 proptest! {
@@ -186,7 +188,10 @@ proptest! {
                     // The driver has not returned from two destructions of one number at a time in each file.
                     let ends = |handle: u32| objects.iter().filter(|object| object.place == (file, handle)).count();
                     let Some(handle) = (0..6).find(|handle| is_free(handle) && ends(*handle) < 2) else { continue };
-                    let object = Object { pid: pids[who], place: (file, handle), opcode, began_ns: None };
+                    let place = (file, handle);
+                    let earlier = objects.iter_mut().filter(|object| object.place == place);
+                    earlier.for_each(|object| object.replaced = true);
+                    let object = Object { pid: pids[who], place, opcode, began_ns: None, replaced: false };
                     objects.push(object);
                     let event = host.record(devx(now, object.pid, object.place, Some(opcode), 500)).remove(0);
                     let kind = DevxKind::of(Some(opcode));
@@ -238,10 +243,8 @@ proptest! {
                 let row = snapshot.processes.iter().find(|row| row.pid == Some(*pid)).unwrap();
                 let mut now = DevxCounts::new();
                 for object in objects.iter().filter(|object| object.pid == *pid) {
-                    // While a destroy has not returned, its object may be there, unless its number is another's.
-                    let is_replaced = object.began_ns.is_some() && objects.iter()
-                        .any(|other| other.place == object.place && other.began_ns.is_none());
-                    if !is_replaced {
+                    // Until its destroy has returned an object may be there.
+                    if !object.replaced {
                         *now.entry(DevxKind::of(Some(object.opcode))).or_default() += 1;
                     }
                 }
