@@ -23,7 +23,11 @@ pub const CMD_IN: u16 = OWN + 1;
 
 /// The head of a `struct ib_uverbs_attr` as a word: the attribute's id, and the length of its data.
 pub const fn attribute(head: u64) -> (u16, u16) {
-    (head as u16, (head >> 16) as u16)
+    let [id, id_high, len, len_high, ..] = head.to_le_bytes();
+    (
+        u16::from_le_bytes([id, id_high]),
+        u16::from_le_bytes([len, len_high]),
+    )
 }
 
 /// Whether data of this length stand in the attribute itself, in place of their address.
@@ -53,7 +57,9 @@ mod tests {
     #[test]
     fn an_attribute_is_read_as_the_kernel_s_header_lays_it_out() {
         // __u16 attr_id, len, flags (UVERBS_ATTR_F_MANDATORY), attr_data; __aligned_u64 data.
-        let [head, data] = words([0x01, 0x10, 0x10, 0x01, 1, 0, 0, 0, 0x00, 0x40, 0xc0, 0xff, 0xff, 0x7f, 0, 0]);
+        let [head, data] = words([
+            0x01, 0x10, 0x10, 0x01, 1, 0, 0, 0, 0x00, 0x40, 0xc0, 0xff, 0xff, 0x7f, 0, 0,
+        ]);
         assert_eq!(attribute(head), (CMD_IN, 0x110));
         assert!(!is_inline(0x110) && is_inline(8) && !is_inline(9));
         assert_eq!(data, 0x7fff_ffc0_4000);
@@ -69,8 +75,9 @@ mod tests {
         let create_qp = [0x05, 0x00, 0x00, 0x21, 0, 0, 0, 0];
         let first = |bytes: [u8; 8]| opcode(u16::from_ne_bytes([bytes[0], bytes[1]]));
         assert_eq!(first(create_qp), 0x500);
-        // The same command inline: the kernel side has it as one word.
-        assert_eq!(opcode(u64::from_ne_bytes(create_qp).to_le() as u16), 0x500);
+        // The same command inline: the kernel side has it as one word, and takes its first half-word.
+        let (inline, _) = attribute(u64::from_le_bytes(create_qp));
+        assert_eq!(opcode(inline), 0x500);
         assert_eq!(first([0x07, 0x10, 0, 0, 0, 0, 0, 0]), 0x710);
         assert_eq!(first([0; 8]), UNKNOWN_U32);
     }

@@ -51,7 +51,11 @@ pub(super) extern "C" fn devx_returned(verb: u64, file: u64, header: u64, attrs:
     }
     send(|record: &mut DevxRecord| {
         let made = verb == u64::from(CREATE);
-        let kind = if made { kind::DEVX_CREATE } else { kind::DEVX_DESTROY };
+        let kind = if made {
+            kind::DEVX_CREATE
+        } else {
+            kind::DEVX_DESTROY
+        };
         stamp(&mut record.prefix, kind, file);
         record.prefix.duration_ns = took;
         device(&mut record.prefix, device_of(file));

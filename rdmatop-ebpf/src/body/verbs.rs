@@ -83,7 +83,9 @@ fn of_ioctl(head: u64, attrs: u64) -> Option<u32> {
 #[inline(always)]
 pub(super) fn device_of(file: u64) -> u64 {
     let uverbs = get::<u64>(file, &OFF_UFILE_DEVICE);
-    uverbs.and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV)).unwrap_or(0)
+    uverbs
+        .and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV))
+        .unwrap_or(0)
 }
 
 /// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. The return program reads which verb it is; in a

@@ -22,8 +22,8 @@ use super::{
     watched::Picture,
 };
 
-pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use devices::{Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, may_hide_qps};
+pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub use qps::{QpRow, Step};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};

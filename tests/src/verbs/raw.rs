@@ -70,7 +70,11 @@ pub fn context(device: &str) -> Result<OwnedFd> {
 /// opcode. Returns its handle.
 pub fn devx_create(file: &OwnedFd, opcode: u16) -> Result<i32> {
     let handle = raw_devx_create(file.as_raw_fd(), opcode);
-    ensure!(handle >= 0, "make by {opcode:#x}: {}", io::Error::from_raw_os_error(-handle));
+    ensure!(
+        handle >= 0,
+        "make by {opcode:#x}: {}",
+        io::Error::from_raw_os_error(-handle)
+    );
     Ok(handle)
 }
 

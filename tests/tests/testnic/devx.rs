@@ -17,7 +17,9 @@ const RDMA_DRIVER_MLX5: &str = "1";
 const SENT: u64 = 1_000_003;
 
 fn wish(name: &str) -> Wish {
-    Wish::mlx5(name).set("uverbs", "1").set("driver_id", RDMA_DRIVER_MLX5)
+    Wish::mlx5(name)
+        .set("uverbs", "1")
+        .set("driver_id", RDMA_DRIVER_MLX5)
 }
 
 /// Starts a program that makes three QPs and a CQ there, or what is asked, and destroys as many of them.
@@ -48,12 +50,14 @@ fn queue_pairs_past_the_kernel_have_an_owner() -> Result<()> {
     window.wait_looks(10)?;
     let sample = window.close()?;
     let made = |pid: u32| -> Result<Value> { Ok(sample.process(pid)?.field("devx").clone()) };
-    let of = |device: &str, whole: bool, made: Value, destroyed: Value, now: Value| {
-        json!([{"device": device, "whole": whole, "made": made, "destroyed": destroyed, "now": now}])
-    };
+    let of = |device: &str, whole: bool, made: Value, destroyed: Value, now: Value| json!([{"device": device, "whole": whole, "made": made, "destroyed": destroyed, "now": now}]);
     let is = |pid, wanted: Value| -> Result<()> {
         let devx = made(pid)?;
-        ensure!(devx == wanted, "{devx} and not {wanted}; lost {}", sample.losses());
+        ensure!(
+            devx == wanted,
+            "{devx} and not {wanted}; lost {}",
+            sample.losses()
+        );
         Ok(())
     };
     is(
@@ -131,13 +135,24 @@ fn each_object_past_the_kernel_is_an_event() -> Result<()> {
     let told: Vec<Value> = events
         .all()
         .iter()
-        .map(|event| json!([event["event"], event["devx"], event["device"], event["pid"], event["rc"]]))
+        .map(|event| {
+            json!([
+                event["event"],
+                event["devx"],
+                event["device"],
+                event["pid"],
+                event["rc"]
+            ])
+        })
         .collect();
     let create = |kind: &str| json!(["devx_create", kind, "mlx5_0", pid, 0]);
     let destroy = json!(["devx_destroy", "qp", "mlx5_0", pid, 0]);
     let wanted = [create("qp"), create("qp"), create("qp"), create("cq"), destroy];
     ensure!(told == wanted, "{told:?}");
     let last = events.all().last().context("an event")?;
-    ensure!(last["comm"] == "devx-objects" && last["duration_ns"].as_u64() > Some(0), "{last}");
+    ensure!(
+        last["comm"] == "devx-objects" && last["duration_ns"].as_u64() > Some(0),
+        "{last}"
+    );
     Ok(())
 }

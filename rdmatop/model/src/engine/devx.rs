@@ -106,7 +106,10 @@ impl Devx {
         if let Some(process) = owner.process {
             machine.named_by_its_first_thread(process, prefix);
         }
-        let maker = (owner.process.unwrap_or(0), device.as_ref().map_or(0, |(uid, _)| *uid));
+        let maker = (
+            owner.process.unwrap_or(0),
+            device.as_ref().map_or(0, |(uid, _)| *uid),
+        );
         let place = (prefix.object, record.handle);
         let kind = if made {
             let kind = DevxKind::of(known(record.opcode));
@@ -198,7 +201,10 @@ impl Devx {
             };
             let mine = self.counts.entry((to, device)).or_default();
             let sums = [&mut mine.made, &mut mine.destroyed, &mut mine.there];
-            for (sum, more) in sums.into_iter().zip([theirs.made, theirs.destroyed, theirs.there]) {
+            for (sum, more) in sums
+                .into_iter()
+                .zip([theirs.made, theirs.destroyed, theirs.there])
+            {
                 sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
             mine.short |= theirs.short;
@@ -261,7 +267,9 @@ impl Devx {
     pub(super) fn calls_of(&self, process: u64) -> [u64; 2] {
         let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
         let each = of_it.map(|(_, counts)| [counts.made, counts.destroyed].map(|tally| tally.iter().sum()));
-        each.fold([0; 2], |[made, destroyed], [more, less]: [u64; 2]| [made + more, destroyed + less])
+        each.fold([0; 2], |[made, destroyed], [more, less]: [u64; 2]| {
+            [made + more, destroyed + less]
+        })
     }
 
     /// Whether there were objects on a device through which data can move: the driver may count nothing of

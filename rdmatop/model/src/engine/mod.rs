@@ -313,7 +313,10 @@ impl Engine {
                 port.rdma_alone = false;
             }
         }
-        for port in ports.iter_mut().filter(|port| self.devx.were_used_on(port.device_uid)) {
+        for port in ports
+            .iter_mut()
+            .filter(|port| self.devx.were_used_on(port.device_uid))
+        {
             port.may_overlook();
         }
         let rows = (&devices[..], &ports[..], &qps[..]);

@@ -441,7 +441,10 @@ impl Shares {
         else {
             return vec![Opener::UNKNOWN];
         };
-        let mut openers: Vec<Opener> = contexts.iter().map(|pid| self.opener(*pid, device.uid, seen)).collect();
+        let mut openers: Vec<Opener> = contexts
+            .iter()
+            .map(|pid| self.opener(*pid, device.uid, seen))
+            .collect();
         let now = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,

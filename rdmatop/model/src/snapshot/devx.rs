@@ -124,7 +124,10 @@ impl DevxObjects {
                 DevxKind::Other | DevxKind::Unknown => format!("{} object", kind.name()),
                 kind => kind.name().to_uppercase(),
             };
-            format!("{at_least}{count} DEVX {name}{}", if *count == 1 { "" } else { "s" })
+            format!(
+                "{at_least}{count} DEVX {name}{}",
+                if *count == 1 { "" } else { "s" }
+            )
         };
         let all: Vec<String> = self.now.iter().map(one).collect();
         let all = if all.is_empty() {

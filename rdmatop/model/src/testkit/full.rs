@@ -14,8 +14,9 @@ use crate::input::{
 };
 use crate::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::snapshot::{
-    Bond, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Gauge, Health, History, Latency, Loss, Member, NamedCounter,
-    OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    Bond, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Gauge, Health, History, Latency, Loss,
+    Member, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic,
+    Traffic, VerbRow,
 };
 use crate::value::{Counter, RateIs, Shared, Source};
 

@@ -16,7 +16,13 @@ const CQ: u32 = 0x400;
 const MKEY: u32 = 0x200;
 
 /// A call of process `pid` that made an object of this file, or (no opcode) destroyed it, after `took` ns.
-pub(super) fn devx(ts_ns: u64, pid: u32, (file, handle): (u64, u32), opcode: Option<u32>, took: u64) -> Record {
+pub(super) fn devx(
+    ts_ns: u64,
+    pid: u32,
+    (file, handle): (u64, u32),
+    opcode: Option<u32>,
+    took: u64,
+) -> Record {
     let kind = match opcode {
         Some(_) => kind::DEVX_CREATE,
         None => kind::DEVX_DESTROY,
@@ -51,12 +57,21 @@ fn three_queue_pairs_and_a_completion_queue_of_which_one_goes() {
         events.extend(host.record(devx(SECOND, 231, (0xf0, handle), Some(opcode), 500)));
     }
     events.extend(host.record(devx(2 * SECOND, 231, (0xf0, 2), None, 500)));
-    let told: Vec<_> = events.iter().map(|event| (event.event, event.devx, event.pid)).collect();
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| (event.event, event.devx, event.pid))
+        .collect();
     let create = |kind| (EventKind::DevxCreate, Some(kind), Some(231));
     let (qp, cq) = (create(DevxKind::Qp), create(DevxKind::Cq));
     assert_eq!(
         told,
-        [qp, qp, qp, cq, (EventKind::DevxDestroy, Some(DevxKind::Qp), Some(231))]
+        [
+            qp,
+            qp,
+            qp,
+            cq,
+            (EventKind::DevxDestroy, Some(DevxKind::Qp), Some(231))
+        ]
     );
     assert_eq!(events[0].device.as_deref(), Some("rxe0"));
     let objects = made(&mut host, 231);
@@ -79,7 +94,9 @@ fn a_destroy_of_what_was_there_before_has_no_kind() {
     assert_eq!(made(&mut host, 231).destroyed, counts(&[(DevxKind::Unknown, 1)]));
     // A number that could not be read is that of no object.
     host.record(devx(SECOND, 231, (0xf0, UNKNOWN_U32), Some(QP), 500));
-    let event = host.record(devx(SECOND, 231, (0xf0, UNKNOWN_U32), None, 500)).remove(0);
+    let event = host
+        .record(devx(SECOND, 231, (0xf0, UNKNOWN_U32), None, 500))
+        .remove(0);
     assert_eq!(event.devx, None);
 }
 
@@ -126,13 +143,20 @@ fn a_process_with_more_objects_than_are_remembered_has_at_least_those() {
     assert_eq!(objects.made, counts(&[(DevxKind::Other, 20_000)]));
     assert_eq!(objects.now, counts(&[(DevxKind::Other, 16_384)]));
     host.record(devx(SECOND, 240, (0xf1, 1), Some(QP), 500));
-    assert_eq!(made(&mut host, 240).now, counts(&[(DevxKind::Qp, 1)]), "others have room");
+    assert_eq!(
+        made(&mut host, 240).now,
+        counts(&[(DevxKind::Qp, 1)]),
+        "others have room"
+    );
 }
 
 /// What happens to one of the objects, or to all of a process.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Make { who: usize, opcode: u32 },
+    Make {
+        who: usize,
+        opcode: u32,
+    },
     /// Its destruction begins: its number is free.
     Destroy(usize),
     /// The call that destroys it returns.

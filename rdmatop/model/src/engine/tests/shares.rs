@@ -561,7 +561,9 @@ fn of_maker(opcodes: &[u32], contexts: &[u32]) -> (Nic, Arc<Snapshot>) {
     nic.contexts = Some(contexts.to_vec());
     nic.second(RATE, &[(20, Some(240), 1)]);
     nic.libraries(240, PLAIN);
-    opcodes.iter().for_each(|opcode| nic.devx(231, *opcode));
+    for opcode in opcodes {
+        nic.devx(231, *opcode);
+    }
     nic.born(231, SECOND + 1, UCX);
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
     (nic, snapshot)
@@ -575,7 +577,11 @@ fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
         let other = sent(&snapshot, Some(240)).and_then(|sent| sent.rate);
         assert!(other.is_none_or(|rate| rate == 0.0), "it has none");
         assert!(snapshot.unexplained.is_empty());
-        let row = snapshot.processes.iter().find(|row| row.pid == Some(231)).unwrap();
+        let row = snapshot
+            .processes
+            .iter()
+            .find(|row| row.pid == Some(231))
+            .unwrap();
         assert_eq!(row.devices, ["nic0".into()]);
         assert!(row.devx.as_ref().unwrap()[0].whole);
     }
@@ -590,7 +596,11 @@ fn a_call_without_a_record_may_have_made_a_queue_pair() {
     let (mut nic, _) = of_maker(&[0x400], &[231]);
     *nic.made.entry(231).or_default() += 1;
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
-    let row = snapshot.processes.iter().find(|row| row.pid == Some(231)).unwrap();
+    let row = snapshot
+        .processes
+        .iter()
+        .find(|row| row.pid == Some(231))
+        .unwrap();
     assert!(!row.devx.as_ref().unwrap()[0].whole);
     assert!(sent(&snapshot, Some(231)).is_some_and(|sent| sent.rate.is_some()));
 }
@@ -629,7 +639,10 @@ fn faults_of_a_port_with_queue_pairs_past_the_kernel_are_lower_bounds() {
     };
     assert_eq!(
         faults(0x500),
-        ([Known::AtLeast; 2], Some("nothing is seen of 1 DEVX QP on nic0".to_owned()))
+        (
+            [Known::AtLeast; 2],
+            Some("nothing is seen of 1 DEVX QP on nic0".to_owned())
+        )
     );
     assert_eq!(faults(0x400), ([Known::Exact; 2], None));
 }
