@@ -220,10 +220,11 @@ impl Devx {
 
     /// Takes away what ended without a call: with its process, its device or its file.
     pub(super) fn forget(&mut self, machine: &Machine, programs: &Programs) {
-        let mut over = false;
-        self.counts.retain(|(process, device), counts| {
+        let mut over = BTreeSet::new();
+        self.counts.retain(|maker, counts| {
+            let (process, device) = maker;
             let Some(process) = machine.processes.get(*process) else {
-                over = true;
+                over.insert(*maker);
                 return false;
             };
             let on = machine.devices.get(*device);
@@ -235,17 +236,16 @@ impl Devx {
             counts.listed |= is_listed == Some(true);
             let gone = *device != 0 && on.is_none();
             if process.ended_ns.is_some() || gone || closed {
-                over |= counts.there != Tally::default();
-                counts.there = Tally::default();
+                if std::mem::take(&mut counts.there) != Tally::default() {
+                    over.insert(*maker);
+                }
                 counts.listed = false;
             }
             true
         });
-        if over {
-            let counts = &self.counts;
+        if !over.is_empty() {
             let is_there = |object: &mut Option<Object>| {
-                let of = object.as_ref().and_then(|object| counts.get(&object.maker));
-                *object = object.filter(|_| of.is_some_and(|of| of.there != Tally::default()));
+                *object = object.filter(|object| !over.contains(&object.maker));
                 object.is_some()
             };
             self.objects

@@ -586,8 +586,9 @@ fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
         assert!(row.devx.as_ref().unwrap()[0].whole);
     }
     // Nobody is the port's user by objects that carry nothing.
-    let (_, snapshot) = of_maker(&[0x400, 0x200, 0xa00, 0x90c], &[231, 240]);
+    let (mut nic, snapshot) = of_maker(&[0x400, 0x200, 0xa00, 0x90c], &[231, 240]);
     assert_eq!(sent(&snapshot, Some(231)), None);
+    let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
     assert!(!snapshot.unexplained.is_empty());
 }
 
