@@ -35,6 +35,10 @@ pub mod kind {
     pub const CQ_CREATE: u16 = 20;
     /// A completion queue was destroyed ([`super::ObjectRecord`]).
     pub const CQ_DESTROY: u16 = 21;
+    /// An object was made past ib_core ([`super::DevxRecord`]).
+    pub const DEVX_CREATE: u16 = 40;
+    /// An object was destroyed that had been made past ib_core ([`super::DevxRecord`]).
+    pub const DEVX_DESTROY: u16 = 41;
     /// An `rdma_cma` tracepoint fired ([`super::CmRecord`], `what` says which).
     pub const CM: u16 = 30;
     /// A verb returned an error ([`super::VerbRecord`]).
@@ -194,6 +198,24 @@ pub struct CmRecord {
     pub reserved: u32,
 }
 
+/// An object that a program made past ib_core, or destroyed ([`crate::devx`]). 144 + 16 bytes.
+///
+/// Handle and opcode are from the memory of the program, which the kernel read at another time: a program can
+/// have others here than those that the kernel saw, of its own calls alone.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DevxRecord {
+    /// Common part; `object` is the `struct ib_uverbs_file *`, in which the handle is unique; the owner is the
+    /// process that calls.
+    pub prefix: Prefix,
+    /// The object's number in its file, [`UNKNOWN_U32`] when it could not be read.
+    pub handle: u32,
+    /// On create: [`crate::devx::opcode`] of the command, [`UNKNOWN_U32`] when it could not be read.
+    pub opcode: u32,
+    /// Start of the owner, as in [`QpRecord::owner_start_ns`].
+    pub owner_start_ns: u64,
+}
+
 /// A verb that failed. 144 + 8 bytes. The error is in `prefix.rc`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -213,6 +235,8 @@ pub enum Record {
     Qp(QpRecord),
     /// Kinds 10, 11, 20, 21.
     Object(ObjectRecord),
+    /// Kinds 40, 41.
+    Devx(DevxRecord),
     /// Kind 30.
     Cm(CmRecord),
     /// Kind 50.
@@ -270,6 +294,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             read(bytes).map(Record::Qp)
         }
         kind::MR_REG | kind::MR_DEREG | kind::CQ_CREATE | kind::CQ_DESTROY => read(bytes).map(Record::Object),
+        kind::DEVX_CREATE | kind::DEVX_DESTROY => read(bytes).map(Record::Devx),
         kind::CM => read(bytes).map(Record::Cm),
         kind::VERB_ERROR => read(bytes).map(Record::Verb),
         other => Err(DecodeError::Kind(other)),
@@ -282,6 +307,7 @@ impl Record {
         match self {
             Self::Qp(r) => &r.prefix,
             Self::Object(r) => &r.prefix,
+            Self::Devx(r) => &r.prefix,
             Self::Cm(r) => &r.prefix,
             Self::Verb(r) => &r.prefix,
         }
@@ -297,6 +323,7 @@ mod tests {
         assert_eq!(size_of::<Prefix>(), 144);
         assert_eq!(size_of::<QpRecord>(), 216);
         assert_eq!(size_of::<ObjectRecord>(), 168);
+        assert_eq!(size_of::<DevxRecord>(), 160);
         assert_eq!(size_of::<CmRecord>(), 224);
         assert_eq!(size_of::<VerbRecord>(), 152);
     }

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod counters;
+pub mod devx;
 pub mod event;
 pub mod ib;
 pub mod names;

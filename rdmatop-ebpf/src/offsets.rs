@@ -38,6 +38,11 @@ pub(crate) fn counts() -> bool {
 #[unsafe(no_mangle)]
 pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
 
+/// Whether objects that programs make past ib_core are shown. If it is 0, the verifier removes what reads
+/// them.
+#[unsafe(no_mangle)]
+pub(crate) static WANT_DEVX: Global<u32> = Global::new(1);
+
 /// Whether probes on programs make records of work requests. If it is 0, the verifier removes the code for
 /// them.
 #[unsafe(no_mangle)]

@@ -296,6 +296,20 @@ pub(crate) fn owner(prefix: &mut Prefix, entry: Entry<'_>, depth: Depth) -> u64 
     owner.start_ns
 }
 
+/// Fills in the current process as the owner. Returns when it was started, 0 when that is not known.
+#[inline(always)]
+pub(crate) fn own(prefix: &mut Prefix) -> u64 {
+    let leader = if is_known(&OFF_TASK_LEADER) {
+        get_or_zero(current(), &OFF_TASK_LEADER)
+    } else {
+        current()
+    };
+    prefix.owner_pid = prefix.pid;
+    prefix.flags |= flag::OWNER_TASK;
+    read_into(&mut prefix.owner_comm, place_of(leader, &OFF_TASK_COMM));
+    get_or_zero(leader, &OFF_TASK_START)
+}
+
 /// Fills in name and index of a `struct ib_device`; `device` 0 means none.
 #[inline(always)]
 pub(crate) fn device(prefix: &mut Prefix, device: u64) {

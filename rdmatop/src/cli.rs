@@ -116,7 +116,7 @@ pub struct ViewArgs {
     #[arg(long, value_name = "QPN", help_heading = "Filters")]
     pub qpn: Option<u32>,
 
-    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, cm, wr, finding; lost records
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, devx, cm, wr, finding; lost records
     /// always show. Work requests (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the
     /// kernel) show only when named here: each makes its post dearer
     #[arg(
@@ -432,7 +432,7 @@ pub fn one_line(error: &clap::Error) -> String {
 }
 
 /// Families of kinds of events: how their names begin.
-const FAMILIES: [&str; 6] = ["qp", "mr", "cq", "cm", "wr", "finding"];
+const FAMILIES: [&str; 7] = ["qp", "mr", "cq", "devx", "cm", "wr", "finding"];
 
 fn event_selector(word: &str) -> Result<EventSelector, String> {
     let family = FAMILIES.contains(&word);

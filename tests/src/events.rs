@@ -10,7 +10,7 @@ pub const ALWAYS: [&str; 10] = [
     "schema", "ts_ns", "mono_ns", "event", "device", "qpn", "pid", "tid", "comm", "rc",
 ];
 /// Keys that an event may have.
-pub const SOMETIMES: [&str; 34] = [
+pub const SOMETIMES: [&str; 35] = [
     "port",
     "qp_type",
     "kernel",
@@ -40,6 +40,7 @@ pub const SOMETIMES: [&str; 34] = [
     "cq_full",
     "bytes",
     "cqe",
+    "devx",
     "verb",
     "duration_ns",
     "count",

@@ -1,6 +1,7 @@
 //! The logic of each hook, independent of how it is entered.
 pub(crate) mod calls;
 pub(crate) mod cm;
+mod devx;
 pub(crate) mod object;
 pub(crate) mod qp;
 pub(crate) mod restrack;

@@ -2,14 +2,14 @@
 
 use core::mem::MaybeUninit;
 
-use super::{Hook, calls::Calls, not_entered};
+use super::{Hook, calls::Calls, devx, not_entered};
 use crate::{
     emit::{lost, send},
     maps::{
         FREE_VERB_ERRORS, FREE_VERBS, NOEXIST, VERB_CALL_ENTRIES, VERB_CALLS, VERB_ERROR_INDEX, VERB_ERRORS,
         VERB_INDEX, VERB_REST, VERBS, VerbCall,
     },
-    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, counts, get, read},
+    offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_DEVX, counts, get, read},
     pool,
     share::{caller, is_over_budget},
     task::{device, now, stamp},
@@ -18,14 +18,15 @@ use crate::{
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
+    devx::{CREATE, DESTROY},
     event::{VerbRecord, kind},
     verb,
 };
 
 /// `UVERBS_ATTR_WRITE_CMD`: the attribute that holds the command of an INVOKE_WRITE.
 const WRITE_CMD: u16 = 2;
-/// How many attributes to search for [`WRITE_CMD`]; rdma-core sends it among the first ones.
-const SCAN: u32 = 8;
+/// How many attributes to search for one; rdma-core sends those that are searched for among the first.
+pub(super) const SCAN: u32 = 8;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
 
@@ -47,18 +48,23 @@ pub(super) fn of_command(command: u32) -> u32 {
         }
 }
 
-/// Returns the verb of an ioctl. Object 0 with method 0 wraps a write command, whose number is in the user's
-/// attribute array.
+/// How many attributes a call has, by the first word of its `struct ib_uverbs_ioctl_hdr`: length, object,
+/// method, number of attributes.
 #[inline(always)]
-fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
-    let object: u16 = read(header + 2)?;
-    let method: u16 = read(header + 4)?;
+pub(super) fn attributes(head: u64) -> u32 {
+    (head >> 48) as u32
+}
+
+/// Returns the verb of an ioctl by the first word of its header. Object 0 with method 0 wraps a write
+/// command, whose number is in the user's attribute array.
+#[inline(always)]
+fn of_ioctl(head: u64, attrs: u64) -> Option<u32> {
+    let (object, method) = ((head >> 16) as u16, (head >> 32) as u16);
     if object != 0 || method != 0 {
         return Some(verb::ioctl(object, method));
     }
-    let count: u16 = read(header + 6)?;
     for i in 0..SCAN {
-        if i >= u32::from(count) {
+        if i >= attributes(head) {
             break;
         }
         let attr = attrs + u64::from(i) * 16;
@@ -73,8 +79,17 @@ fn of_ioctl(header: u64, attrs: u64) -> Option<u32> {
     None
 }
 
+/// The device of a `struct ib_uverbs_file`, 0 if that is not known.
+#[inline(always)]
+pub(super) fn device_of(file: u64) -> u64 {
+    let uverbs = get::<u64>(file, &OFF_UFILE_DEVICE);
+    uverbs
+        .and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV))
+        .unwrap_or(0)
+}
+
 /// Entry of `ib_uverbs_cmd_verbs(ufile, hdr, user_attrs)`. The return program reads which verb it is; in a
-/// trace it does so only if the call failed.
+/// trace it does so only if the call failed or may have made or destroyed an object that is shown.
 #[inline(always)]
 pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
     let call = VerbCall {
@@ -152,15 +167,19 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
         not_entered(loss::MISSED);
         return None;
     };
-    if !counts() && rc >= 0 {
+    let may_be_devx = rc >= 0 && WANT_DEVX.load() != 0;
+    if !counts() && rc >= 0 && !may_be_devx {
         return None;
     }
     let took = now() - call.start_ns;
-    let verb = of_ioctl(call.header, call.attrs).unwrap_or(verb::ioctl(0, 0));
+    let head: Option<u64> = read(call.header);
+    let verb = head.and_then(|head| of_ioctl(head, call.attrs));
+    let verb = verb.unwrap_or(verb::ioctl(0, 0));
     if rc < 0 {
-        let device =
-            get::<u64>(call.file, &OFF_UFILE_DEVICE).and_then(|uverbs| get::<u64>(uverbs, &OFF_UDEV_IB_DEV));
-        record_failure(verb, rc, took, device.unwrap_or(0));
+        record_failure(verb, rc, took, device_of(call.file));
+    }
+    if may_be_devx && (verb == CREATE || verb == DESTROY) {
+        devx::devx_returned(verb.into(), call.file, call.header, call.attrs, took);
     }
     count(verb, rc, Some(took))
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
+use super::snapshot::DevxKind;
 
 /// Makes [`EventKind`] of the table of kinds, each with its name in JSON and in `--event`.
 macro_rules! kinds {
@@ -46,6 +47,10 @@ kinds! {
     CqCreate = "cq_create",
     /// A CQ was destroyed.
     CqDestroy = "cq_destroy",
+    /// An object was made past ib_core, on mlx5 (`devx` says what it is).
+    DevxCreate = "devx_create",
+    /// An object was destroyed that had been made past ib_core.
+    DevxDestroy = "devx_destroy",
     /// rdma_cm: the active side asked for a connection.
     CmConnect = "cm_connect",
     /// rdma_cm: the passive side accepted.
@@ -176,6 +181,9 @@ pub struct Event {
     /// Entries of the CQ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cqe: Option<u64>,
+    /// What an object made past ib_core is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devx: Option<DevxKind>,
     /// Verb that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verb: Option<Arc<str>>,

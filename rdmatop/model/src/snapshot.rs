@@ -4,6 +4,7 @@
 //! All text is safe to print.
 
 mod devices;
+mod devx;
 mod processes;
 mod qps;
 mod traffic;
@@ -22,6 +23,7 @@ use super::{
 };
 
 pub use devices::{Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, may_hide_qps};
+pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub use qps::{QpRow, Step};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};

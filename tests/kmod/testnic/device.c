@@ -283,6 +283,9 @@ struct tn_device *tn_device_add(struct tn_wish *wish)
 		ib_set_device_ops(&device->ib, &tn_pma_ops);
 	if (wish->uverbs)
 		ib_set_device_ops(&device->ib, &tn_uverbs_ops);
+	/* A program must name the device's driver in such a call: mlx5's methods are there where it is mlx5's. */
+	if (wish->driver_id == RDMA_DRIVER_MLX5)
+		device->ib.driver_def = tn_devx_defs;
 	ret = wish->hw ? take_names(device, wish->hw) : 0;
 	device->own = -device->hw;
 	if (!ret && wish->commands)

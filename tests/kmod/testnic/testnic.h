@@ -12,6 +12,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
 #define TN_MAX_PORTS 2
 #define TN_MAX_HW 128
@@ -123,6 +124,9 @@ const char *tn_counter_name(const struct tn_port *port, int index);
 int tn_counter_change(struct tn_port *port, int index, const char *how, u64 n);
 void tn_counters_init(struct tn_port *port);
 extern const struct ib_device_ops tn_hw_ops, tn_own_ops, tn_pma_ops;
+
+/* devx.c */
+extern const struct uapi_definition tn_devx_defs[];
 
 /* objects.c */
 extern const struct ib_device_ops tn_uverbs_ops;

@@ -4,9 +4,13 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl.h>
 
 /* `cmd` begins with the header; a command without an answer has none. */
 static int command(int fd, uint32_t number, void *cmd, size_t len, void *response, size_t response_len)
@@ -126,4 +130,46 @@ int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_ind
 		return rc;
 	*qpn = qp_is.qpn;
 	return fd;
+}
+
+/* Calls a method of mlx5's DEVX objects. Returns a negative errno, or 0. */
+static int devx(int fd, uint16_t method, struct ib_uverbs_attr *attrs, uint16_t count)
+{
+	struct {
+		struct ib_uverbs_ioctl_hdr header;
+		struct ib_uverbs_attr attrs[3];
+	} call = { .header = { .object_id = MLX5_IB_OBJECT_DEVX_OBJ, .method_id = method, .num_attrs = count,
+			       .driver_id = RDMA_DRIVER_MLX5 } };
+	int rc;
+
+	call.header.length = sizeof(call.header) + count * sizeof(*attrs);
+	memcpy(call.attrs, attrs, count * sizeof(*attrs));
+	rc = ioctl(fd, RDMA_VERBS_IOCTL, &call);
+	memcpy(attrs, call.attrs, count * sizeof(*attrs));
+	return rc ? -errno : 0;
+}
+
+/* Has the device make an object past ib_core by a command with this opcode. Returns its handle, or a negative errno. */
+int raw_devx_create(int fd, uint16_t opcode)
+{
+	uint8_t in[16] = { opcode >> 8, opcode }, out[16];
+	struct ib_uverbs_attr attrs[] = {
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, .flags = UVERBS_ATTR_F_MANDATORY },
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, .len = sizeof(in), .flags = UVERBS_ATTR_F_MANDATORY,
+		  .data = (uintptr_t)in },
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, .len = sizeof(out), .flags = UVERBS_ATTR_F_MANDATORY,
+		  .data = (uintptr_t)out },
+	};
+	int rc = devx(fd, MLX5_IB_METHOD_DEVX_OBJ_CREATE, attrs, 3);
+
+	return rc ? rc : (int)attrs[0].data;
+}
+
+/* Has it destroy one. */
+int raw_devx_destroy(int fd, int handle)
+{
+	struct ib_uverbs_attr attr = { .attr_id = MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, .flags = UVERBS_ATTR_F_MANDATORY,
+				       .data = handle };
+
+	return devx(fd, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, &attr, 1);
 }

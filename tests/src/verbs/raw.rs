@@ -3,14 +3,16 @@
 use std::{
     ffi::{CStr, CString, c_char, c_int},
     fs, io,
-    os::fd::{FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
     path::Path,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 unsafe extern "C" {
     fn raw_context(file: *const c_char, step: *mut *const c_char) -> c_int;
+    safe fn raw_devx_create(fd: c_int, opcode: u16) -> c_int;
+    safe fn raw_devx_destroy(fd: c_int, handle: c_int) -> c_int;
     fn raw_connected_qp(
         file: *const c_char,
         gid: *const u8,
@@ -62,6 +64,25 @@ pub fn context(device: &str) -> Result<OwnedFd> {
     // SAFETY: the file's name ends with 0; the call writes only the step, which outlives it.
     let fd = unsafe { raw_context(file.as_ptr(), &raw mut step) };
     opened(device, fd, step)
+}
+
+/// Has the device of `file` make an object past ib_core, as mlx5's libraries do, by a command with this
+/// opcode. Returns its handle.
+pub fn devx_create(file: &OwnedFd, opcode: u16) -> Result<i32> {
+    let handle = raw_devx_create(file.as_raw_fd(), opcode);
+    ensure!(
+        handle >= 0,
+        "make by {opcode:#x}: {}",
+        io::Error::from_raw_os_error(-handle)
+    );
+    Ok(handle)
+}
+
+/// Has it destroy one.
+pub fn devx_destroy(file: &OwnedFd, handle: i32) -> Result<()> {
+    let rc = raw_devx_destroy(file.as_raw_fd(), handle);
+    ensure!(rc == 0, "destroy {handle}: {}", io::Error::from_raw_os_error(-rc));
+    Ok(())
 }
 
 /// The file that a call opened for this caller, or why it opened none: `step` is static text.

@@ -2,6 +2,7 @@
 //! failures and slow answers on a machine with eight "mlx5" ports and no SoftRoCE.
 
 mod counters;
+mod devx;
 mod doctor;
 mod shares;
 mod slow;

@@ -64,6 +64,8 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
     ("testnic::shares::", &["6.1"]),
+    // What a program reads of the caller's memory.
+    ("testnic::devx::", &["6.1"]),
 ];
 
 /// The tests that `--arch aarch64` runs by default, by prefixes of their names. They test what depends on the

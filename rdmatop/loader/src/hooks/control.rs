@@ -40,6 +40,12 @@ const CREATES: &[EventKind] = &[
     EventKind::MrReg,
     EventKind::CqCreate,
 ];
+/// What an ioctl can tell.
+const IOCTL_EVENTS: &[EventKind] = &[
+    EventKind::VerbError,
+    EventKind::DevxCreate,
+    EventKind::DevxDestroy,
+];
 /// An fentry program whose skipped runs no later run makes good.
 const fn fast(program: &'static str) -> Fast {
     Fast {
@@ -298,8 +304,18 @@ pub const CONTROL_PLANE: &[Hook] = &[
     Hook {
         program: "cmd_verbs_ret",
         symbol: "ib_uverbs_cmd_verbs",
-        gives: "verb calls, errno and duration",
-        wants: &[&["OFF_UFILE_DEVICE", "OFF_UDEV_IB_DEV"], CURRENT, DEVICE],
+        gives: "verb calls, errno and duration; objects made past the kernel (DEVX)",
+        events: IOCTL_EVENTS,
+        wants: &[
+            &[
+                "OFF_UFILE_DEVICE",
+                "OFF_UDEV_IB_DEV",
+                "OFF_TASK_LEADER",
+                "OFF_TASK_START",
+            ],
+            CURRENT,
+            DEVICE,
+        ],
         fast: Some(fast("fx_cmd_verbs")),
         ..VERB_RETURN
     },
@@ -307,6 +323,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         program: "cmd_verbs",
         symbol: "ib_uverbs_cmd_verbs",
         gives: "verb calls",
+        events: IOCTL_EVENTS,
         fast: Some(fast("fe_cmd_verbs")),
         ..VERB_ENTRY
     },

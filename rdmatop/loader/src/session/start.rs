@@ -6,7 +6,7 @@ use aya::maps::{Array, Map, MapData};
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_QP_CREATES, WANT_USER_WORK},
+    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_DEVX, WANT_QP_CREATES, WANT_USER_WORK},
     wr::WrFilter,
 };
 
@@ -252,6 +252,11 @@ fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     globals.insert(
         WANT_QP_CREATES,
         u32::from(options.scope.shows(EventKind::QpCreate)),
+    );
+    let devx = [EventKind::DevxCreate, EventKind::DevxDestroy];
+    globals.insert(
+        WANT_DEVX,
+        u32::from(devx.iter().any(|kind| options.scope.shows(*kind))),
     );
     globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
     globals.insert(COUNTS, u32::from(options.scope.counters()));

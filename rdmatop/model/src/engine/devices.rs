@@ -473,6 +473,11 @@ impl Device {
         self.provider
     }
 
+    /// The processes that have it open, as the kernel lists them; `None` if it does not, or was not asked.
+    pub(super) fn contexts(&self) -> Option<&[u32]> {
+        self.row.contexts.as_deref()
+    }
+
     /// Whether programs count what its QPs do.
     pub(super) fn is_followed(&self) -> bool {
         self.provider.driver().is_some()

@@ -10,8 +10,6 @@ use super::{machine::Machine, providers::Provider};
 
 /// Where the numbers of a driver's objects and methods begin (`UVERBS_ID_NS_SHIFT`).
 const OWN: u16 = 1 << 12;
-/// `MLX5_IB_METHOD_DEVX_OBJ_CREATE`: makes an object of the device past ib_core, a queue pair for one.
-pub(super) const DEVX_CREATE: u32 = verb::ioctl(OWN + 1, OWN);
 
 /// Objects of every driver (include/uapi/rdma/ib_user_ioctl_cmds.h).
 const DEVICE: u16 = 0;
@@ -117,10 +115,11 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmatop_common::devx::CREATE;
 
     #[test]
     fn a_driver_s_methods_have_names_where_the_driver_is_known() {
-        assert_eq!(name(Provider::Mlx5, DEVX_CREATE), Some("devx_obj_create"));
+        assert_eq!(name(Provider::Mlx5, CREATE), Some("devx_obj_create"));
         assert_eq!(
             name(Provider::Mlx5, verb::ioctl(4098, 4097)),
             Some("devx_umem_dereg")
@@ -141,7 +140,7 @@ mod tests {
         ] {
             assert_eq!(name(Provider::Mlx5, number), None, "{number:#x}");
         }
-        assert_eq!(name(Provider::Efa, DEVX_CREATE), None);
+        assert_eq!(name(Provider::Efa, CREATE), None);
     }
 
     #[test]

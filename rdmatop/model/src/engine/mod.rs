@@ -23,6 +23,7 @@ use super::{
 mod address;
 mod connections;
 mod devices;
+mod devx;
 mod driver_verbs;
 mod dump;
 mod flow;
@@ -141,6 +142,8 @@ pub struct Engine {
     traffic: traffic::Traffic,
     /// Counters of NICs that QPs are bound to.
     groups: groups::Groups,
+    /// Objects that processes made past ib_core.
+    devx: devx::Devx,
     /// Calls of verbs, by process.
     verbs: verbs::Verbs,
     /// Connections of rdma_cm.
@@ -258,6 +261,7 @@ impl Engine {
     fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
         if let Some((from, to)) = self.machine.process(facts, now_ns) {
             self.groups.rename(from, to);
+            self.devx.rename(from, to);
             self.snapshots.shares.rename(from, to);
             self.verbs.rename(from, to);
         }
@@ -276,6 +280,7 @@ impl Engine {
         match record {
             Record::Qp(record) => machine.qp_record(record, traffic, self.config.timelines, now, out),
             Record::Object(record) => out(&machine.object_record(record, now)),
+            Record::Devx(record) => out(&self.devx.apply(record, machine, now)),
             Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
             Record::Verb(record) => {
                 if let Some(event) = self.verbs.failure(record, machine, now) {
@@ -310,16 +315,23 @@ impl Engine {
                 port.rdma_alone = false;
             }
         }
+        for port in ports
+            .iter_mut()
+            .filter(|port| self.devx.were_used_on(port.device_uid))
+        {
+            port.may_overlook();
+        }
         let rows = (&devices[..], &ports[..], &qps[..]);
-        let makers = Makers::seen(&self.verbs, programs, losses);
+        let makers = Makers::seen(&self.verbs, &mut self.devx, programs, losses);
         let shares = snapshots
             .shares
             .apply(rows, &machine.processes, &makers, programs, losses, now_ns);
         let counts_verbs = self.verbs.are_counted(losses);
+        let made = (&makers, &self.devx);
         let processes =
             snapshots
                 .rows
-                .processes(machine, &self.groups, (&shares, &makers), counts_verbs, sweeps);
+                .processes(machine, &self.groups, (&shares, made), counts_verbs, sweeps);
         let uncounted = self.traffic.no_slot.notes(machine, losses);
         let hangs = self.readings.hangs.is_some();
         let interval_ns = snapshots.interval_ns(now_ns);
@@ -348,6 +360,7 @@ impl Engine {
     /// snapshot.
     pub fn forget(&mut self, now: Now) {
         self.machine.forget(now.mono_ns, &self.config, &self.programs);
+        self.devx.forget(&self.machine, &self.programs);
     }
 
     /// Findings that snapshots raised and cleared since the last call.

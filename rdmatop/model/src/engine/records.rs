@@ -124,7 +124,7 @@ impl Machine {
 
     /// The creator of an object is the task that owns it, and the name in the record is that of its thread at
     /// that time.
-    fn named_by_its_first_thread(&mut self, process: u64, prefix: &Prefix) {
+    pub(super) fn named_by_its_first_thread(&mut self, process: u64, prefix: &Prefix) {
         let is_first = prefix.flags & (flag::KTHREAD | flag::OWNER_KERNEL) == 0
             && prefix.tid == prefix.pid
             && prefix.pid == prefix.owner_pid;

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     devices::Devices,
+    devx::Devx,
     flow::Flow,
     groups::Groups,
     history::{moves, no_points},
@@ -86,7 +87,7 @@ impl Rows {
         &self,
         machine: &mut Machine,
         groups: &Groups,
-        (shares, makers): (&BTreeMap<u64, Share>, &Makers),
+        (shares, (makers, devx)): (&BTreeMap<u64, Share>, (&Makers, &Devx)),
         counts_verbs: bool,
         Sweeps { now_ns, fresh, .. }: Sweeps,
     ) -> Vec<ProcessRow> {
@@ -129,7 +130,9 @@ impl Rows {
                 hw.take_place(&mut row.traffic);
             }
             if !process.kernel && process.pid.is_some() {
-                row.unlisted = makers.of((&*process).into());
+                let told = (&*process).into();
+                row.unlisted = makers.of(told, None);
+                row.is_of_devx(devx.rows(process.uid, devices, makers.saw_each_of(told)));
             }
             row.hw_counters = groups.rows(process.uid, devices, now_ns);
             rows.push(row);

@@ -161,7 +161,7 @@ impl PortUsers<'_> {
     fn knows_all_of(&self, process: u64) -> bool {
         let row = self.processes.get(process).filter(|row| !row.kernel);
         row.map(Told::from).is_none_or(|told| {
-            let none_made = || self.makers.since_ns.is_some() && self.makers.of(told).is_none();
+            let none_made = || self.makers.since_ns.is_some() && self.makers.of(told, None).is_none();
             self.makers.saw_all_of(told) || none_made()
         })
     }
@@ -189,7 +189,7 @@ impl Opener {
 pub(super) struct Shares {
     ports: BTreeMap<Place, Port>,
     moved: BTreeMap<(u64, Place), Moved>,
-    /// The processes that made objects past the kernel: how many, and since when so many are known.
+    /// The processes that made objects past the kernel that are not known: how many, and since when so many are known.
     makers: BTreeMap<u64, (u64, Last)>,
     /// What /proc said of processes that have a device open and have no row.
     strangers: BTreeMap<u32, ProcessFacts>,
@@ -321,6 +321,7 @@ impl Shares {
         }
         let mut sums: BTreeMap<u64, Share> = BTreeMap::new();
         self.users_of_qps(seen, last_ns, &mut sums);
+        self.users_of_devx(seen);
         let open = open(seen);
         self.note_makers(seen, &open);
         for (port, device) in ports {
@@ -372,6 +373,20 @@ impl Shares {
         }
     }
 
+    /// Notes who has queue pairs that the kernel does not list and whose making was seen. The port of such a
+    /// queue pair is not known.
+    fn users_of_devx(&mut self, seen: &PortUsers<'_>) {
+        let last = Last {
+            snapshot: self.snapshot,
+            at_ns: seen.now_ns,
+        };
+        for (process, device) in &seen.makers.carriers {
+            for (_, port) in self.ports.range_mut((*device, 0)..=(*device, u32::MAX)) {
+                port.users.insert(User::Process(*process), last);
+            }
+        }
+    }
+
     /// Notes who makes objects past the kernel, and asks about processes that have a device open: about each
     /// without a row once, and again where it may have loaded a library since.
     fn note_makers(&mut self, seen: &PortUsers<'_>, open: &BTreeSet<u32>) {
@@ -392,7 +407,7 @@ impl Shares {
         let since_ns = seen.makers.since_ns.unwrap_or(0);
         for &pid in open {
             let is_due = self.told(pid, seen).is_none_or(|told| {
-                seen.makers.of(told) == Some(Unlisted::Unknown) && seen.makers.is_outdated(told)
+                seen.makers.of(told, None) == Some(Unlisted::Unknown) && seen.makers.is_outdated(told)
             });
             let asked_ns = self.asked.get(&pid).copied();
             let is_new = asked_ns.is_none_or(|asked_ns| {
@@ -426,7 +441,10 @@ impl Shares {
         else {
             return vec![Opener::UNKNOWN];
         };
-        let mut openers: Vec<Opener> = contexts.iter().map(|pid| self.opener(*pid, seen)).collect();
+        let mut openers: Vec<Opener> = contexts
+            .iter()
+            .map(|pid| self.opener(*pid, device.uid, seen))
+            .collect();
         let now = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -454,7 +472,7 @@ impl Shares {
         openers
     }
 
-    fn opener(&self, pid: u32, seen: &PortUsers<'_>) -> Opener {
+    fn opener(&self, pid: u32, device: u64, seen: &PortUsers<'_>) -> Opener {
         let user = seen
             .processes
             .holder(pid)
@@ -465,7 +483,7 @@ impl Shares {
                 ..Opener::UNKNOWN
             };
         };
-        let unlisted = seen.makers.of(told);
+        let unlisted = seen.makers.of(told, Some(device));
         Opener {
             user,
             unlisted,

@@ -1,15 +1,16 @@
 //! Which processes may have queue pairs that the kernel does not list.
 //!
 //! On mlx5 a library can make them as objects of the device, by a call that no table of ib_core remembers
-//! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell. Of one that
-//! ran before, the names of its libraries are all there is: a program that has such a library linked into it,
+//! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell, and their
+//! records what it made: a process with completion queues or memory keys alone is no user of a port. Of one
+//! that ran before, the names of its libraries are all there is: a program that has such a library linked into it,
 //! or that calls libmlx5 itself, is not recognized by them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    driver_verbs::DEVX_CREATE, losses::Losses, processes::Process, programs::Programs, verbs::Verbs,
-};
+use rdmatop_common::devx::{CREATE, DESTROY};
+
+use super::{devx::Devx, losses::Losses, processes::Process, programs::Programs, verbs::Verbs};
 use crate::{input::ProcessFacts, snapshot::Unlisted};
 
 /// Libraries that make queue pairs past the kernel, by the beginnings of their names. UCX does so in the
@@ -65,17 +66,28 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
 pub(super) struct Makers {
     /// Since when each call is seen; `None` while calls are not seen.
     pub(super) since_ns: Option<u64>,
-    /// The processes that made objects, and how many.
+    /// The processes that made objects of which no record tells what they are, and how many they made.
     pub(super) made: BTreeMap<u64, u64>,
+    /// The processes with objects through which data can move, and the devices of these; 0: not known.
+    pub(super) carriers: BTreeSet<(u64, u64)>,
+    /// The processes that destroyed objects of which no record tells.
+    destroyed: BTreeSet<u64>,
 }
 
 impl Makers {
     /// Collects who has made objects so far, and since when each call is seen.
-    pub(super) fn seen(verbs: &Verbs, programs: &Programs, losses: &Losses) -> Self {
+    pub(super) fn seen(verbs: &Verbs, devx: &mut Devx, programs: &Programs, losses: &Losses) -> Self {
+        // A call makes its record before it is counted.
+        let mut made = verbs.callers_of(CREATE);
+        made.retain(|process, calls| *calls > devx.calls_of(*process)[0]);
+        let mut destroyed = verbs.callers_of(DESTROY);
+        destroyed.retain(|process, calls| *calls > devx.calls_of(*process)[1]);
         let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
         Self {
             since_ns: since_ns.max(since_ns.and(losses.of_calls_ns())),
-            made: verbs.callers_of(DEVX_CREATE),
+            made,
+            destroyed: destroyed.into_keys().collect(),
+            carriers: devx.take_carriers().into_iter().collect(),
         }
     }
 
@@ -84,9 +96,23 @@ impl Makers {
         self.since_ns.is_some_and(|since_ns| process.born_ns > since_ns)
     }
 
-    /// Why a process may have queue pairs that the kernel does not list.
-    pub(super) fn of(&self, process: Told<'_>) -> Option<Unlisted> {
-        if process.process.is_some_and(|uid| self.made.contains_key(&uid)) {
+    /// Whether it is known of each object that a process made what it is, and of each one that it destroyed.
+    pub(super) fn saw_each_of(&self, process: Told<'_>) -> bool {
+        let untold = |uid| self.made.contains_key(&uid) || self.destroyed.contains(&uid);
+        self.saw_all_of(process) && !process.process.is_some_and(untold)
+    }
+
+    /// Whether a process has objects through which data can move, on this device or anywhere.
+    fn carries(&self, process: u64, device: Option<u64>) -> bool {
+        let of_it = self.carriers.range((process, 0)..=(process, u64::MAX));
+        let mut devices = of_it.map(|(_, on)| *on);
+        devices.any(|on| on == 0 || device.is_none_or(|device| device == on))
+    }
+
+    /// Why a process may have queue pairs that the kernel does not list, on this device or anywhere.
+    pub(super) fn of(&self, process: Told<'_>, device: Option<u64>) -> Option<Unlisted> {
+        let made = |uid| self.made.contains_key(&uid) || self.carries(uid, device);
+        if process.process.is_some_and(made) {
             return Some(Unlisted::Made);
         }
         if self.saw_all_of(process) {

@@ -87,6 +87,9 @@ pub static EVENT: Table<Event> = &[
     }),
     gauge("bytes", "bytes of the MR or of the work request", |e: &E, _| Value::number(e.bytes)).unit(Unit::Memory),
     gauge("cqe", "entries of the CQ", |e: &E, _| Value::number(e.cqe)),
+    text("devx", "what an object made past the kernel (DEVX) is", |e: &E, _| {
+        e.devx.map_or(Value::Unknown, |kind| Value::Text(Cow::Borrowed(kind.name())))
+    }).words(&["devx"]),
     text("verb", "verb that failed", |e: &E, _| Value::text(e.verb.as_ref())).words(&["verb"]),
     gauge("rc", "return code", |e: &E, _| Value::number(e.rc)),
     gauge("count", "records lost", |e: &E, _| Value::number(e.count)),

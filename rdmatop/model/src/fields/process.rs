@@ -54,6 +54,8 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         .json("devices").words(&["dev", "device"]).up().screen("DEVICE", 2, (7, 14)).page(40, "DEVICES").detail(30, "devices"),
     gauge("qps", "queue pairs now; ! some are stuck, Enter shows why", |p: &P, _| Value::number(Some(p.qps)))
         .unit(Unit::Count).screen("QPs", 1, (4, 5)).page(50, "QPs").detail(10, "QPs"),
+    Field::new(Kind::Object, "devx", "objects that it made past the kernel (DEVX), which no list of the kernel has",
+        |p: &P, _| p.devx_words().map_or(Value::Unknown, |words| Value::Text(Cow::Owned(words)))),
     gauge("mr", "bytes registered now", |p: &P, _| Value::number(p.mr_bytes))
         .unit(Unit::Memory).json("mr_bytes").screen("MR B", 4, (6, 7)).page(60, "MR").detail(20, "MRs"),
     traffic::tx_wr(2, 90),

@@ -34,7 +34,7 @@ pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub(super) use uncounted::QpsWritten;
 pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
-pub use unexplained::{AllUnexplained, Unexplained};
+pub use unexplained::{AllUnexplained, Unexplained, unseen_qps};
 pub(super) use unexplained::{are_known, is_of_the_core};
 pub use unobserved::{Quantity, Unobserved, looked_at_none, sentence};
 

@@ -266,6 +266,21 @@ impl PortRow {
         self.state.is_some_and(PortState::is_active)
     }
 
+    /// Notes that queue pairs used it that the kernel does not list. They may have no counter set of their
+    /// own (`counter_set_id`), so faults of theirs may be in no counter.
+    pub(crate) fn may_overlook(&mut self) {
+        let faults = [
+            &mut self.drops,
+            &mut self.out_of_buffer,
+            &mut self.retransmits,
+            &mut self.retries,
+            &mut self.rnr_naks,
+        ];
+        for counter in faults.into_iter().flatten() {
+            counter.partial = true;
+        }
+    }
+
     /// Bytes sent: those on the wire if the provider counts them, otherwise those of work requests.
     pub fn any_tx_bytes(&self) -> Option<&Counter> {
         self.tx_bytes.as_ref().or(self.wr_tx_bytes.as_ref())

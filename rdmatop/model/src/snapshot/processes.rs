@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::{History, NamedCounter, Traffic};
+use super::{DevxObjects, History, NamedCounter, Traffic};
 use crate::{
     input::{GpuPlace, LimitReached, LockedMemory},
     judgement::Bound,
@@ -41,6 +41,8 @@ pub struct ProcessRow {
     pub devices: Vec<Arc<str>>,
     /// QPs now.
     pub qps: u64,
+    /// The objects that it made past the kernel (DEVX), by device; `None` if that is not known.
+    pub devx: Option<Shared<DevxObjects>>,
     /// MR bytes now; `None` when unknown.
     pub mr_bytes: Option<u64>,
     /// Bytes of all registrations that were seen, including those that ended since.
@@ -88,6 +90,30 @@ pub struct ProcessRow {
     /// Tx and Rx bytes/s (or WRs/s).
     #[serde(skip)]
     pub history: Arc<History>,
+}
+
+impl ProcessRow {
+    /// Takes over what it made past the kernel. A device on which it has queue pairs of its own making is one
+    /// of its devices.
+    pub(crate) fn is_of_devx(&mut self, objects: Option<Vec<DevxObjects>>) {
+        let used = objects.iter().flatten().filter(|objects| objects.carriers() > 0);
+        let new = used.filter_map(|objects| objects.device.clone());
+        let new: Vec<_> = new.filter(|device| !self.devices.contains(device)).collect();
+        self.devices.extend(new);
+        self.devx = objects.map(Shared::from);
+    }
+
+    /// What is there of what it made past the kernel, in words; `None` if nothing of the kind is known.
+    pub fn devx_words(&self) -> Option<String> {
+        let words: Vec<String> = self.devx.iter().flatten().map(DevxObjects::words).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    /// The objects past the kernel through which it can move data, by device.
+    pub fn unlisted_qps(&self) -> impl Iterator<Item = &DevxObjects> {
+        let living = self.devx.iter().filter(|_| !self.exited).flatten();
+        living.filter(|objects| objects.carriers() > 0)
+    }
 }
 
 /// Why a process may have queue pairs that the kernel does not list.

@@ -14,8 +14,9 @@ use crate::input::{
 };
 use crate::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
 use crate::snapshot::{
-    Bond, CounterGroup, DeviceRow, DeviceState, Gauge, Health, History, Latency, Loss, Member, NamedCounter,
-    OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic, VerbRow,
+    Bond, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Gauge, Health, History, Latency, Loss,
+    Member, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic,
+    Traffic, VerbRow,
 };
 use crate::value::{Counter, RateIs, Shared, Source};
 
@@ -61,6 +62,10 @@ pub fn events() -> Vec<Event> {
     all.push(Event {
         bytes: Some(65_536),
         ..new(EventKind::MrReg)
+    });
+    all.push(Event {
+        devx: Some(DevxKind::Qp),
+        ..new(EventKind::DevxCreate)
     });
     all.push(Event {
         to: Some(QpState(0)),
@@ -150,6 +155,10 @@ pub fn events() -> Vec<Event> {
     all.push(Event {
         cqe: Some(128),
         ..new(EventKind::CqDestroy)
+    });
+    all.push(Event {
+        devx: Some(DevxKind::Qp),
+        ..new(EventKind::DevxDestroy)
     });
     let request = Work {
         wr_id: Some(7),
@@ -661,6 +670,7 @@ fn processes() -> Vec<ProcessRow> {
         workload_claimed: false,
         devices: vec!["mlx5_0".into(), "rxe0".into()],
         qps: 2,
+        devx: Some(vec![devx()].into()),
         mr_bytes: Some(65_536),
         mr_registered: 0,
         traffic: traffic(),
@@ -710,6 +720,7 @@ fn processes() -> Vec<ProcessRow> {
         workload_claimed: false,
         devices: vec!["rxe0".into()],
         qps: 1,
+        devx: None,
         mr_bytes: None,
         mr_registered: 0,
         traffic: Traffic {
@@ -734,6 +745,18 @@ fn processes() -> Vec<ProcessRow> {
         ..user.clone()
     };
     vec![user, kernel]
+}
+
+/// Three queue pairs and a completion queue, of which a queue pair is gone.
+fn devx() -> DevxObjects {
+    DevxObjects {
+        device: Some("mlx5_0".into()),
+        device_uid: Some(1),
+        whole: true,
+        made: [(DevxKind::Qp, 3), (DevxKind::Cq, 1)].into(),
+        destroyed: [(DevxKind::Qp, 1)].into(),
+        now: [(DevxKind::Qp, 2), (DevxKind::Cq, 1)].into(),
+    }
 }
 
 fn gpu() -> Arc<GpuPlace> {

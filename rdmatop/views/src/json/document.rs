@@ -85,6 +85,7 @@ fn written() -> Keys {
         ("Hardware counters", "/health/hw_counters"),
         ("Hardware port", "/health/hw_counters/ports"),
         ("Note", "/health/hw_counters/ports/1/why"),
+        ("DEVX objects", "/processes/0/devx"),
         ("Counter group", "/processes/0/hw_counters"),
         ("Named counter", "/processes/0/hw_counters/0/counters"),
         ("Probe", "/health/probes"),

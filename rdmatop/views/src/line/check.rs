@@ -6,7 +6,7 @@ use rdmatop_base::text::count;
 use rdmatop_model::cause::{Cause, CauseId};
 use rdmatop_model::findings::{Finding, FindingId, NoFindings, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
-use rdmatop_model::judgement::{Unobserved, looked_at_none};
+use rdmatop_model::judgement::{Unobserved, looked_at_none, unseen_qps};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
 
 /// The worst of the findings.
@@ -105,7 +105,9 @@ fn verdict(snapshot: &Snapshot) -> String {
                 _ => (String::new(), false),
             };
             let word = if bursts { "ok so far" } else { word };
-            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}{later}")
+            let unseen = unseen_qps(snapshot);
+            let unseen = unseen.map(|words| format!("; {words}")).unwrap_or_default();
+            format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}{unseen}{later}")
         }
         (0, warnings) => format!("warning: {least}{} on {what}", count(warnings, "warning")),
         (critical, 0) => format!(

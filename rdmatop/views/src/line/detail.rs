@@ -6,6 +6,7 @@ use super::{errno, units};
 use rdmatop_base::text;
 use rdmatop_model::event::{BUDGET, Event, EventKind};
 use rdmatop_model::ib::QpState;
+use rdmatop_model::snapshot::DevxKind;
 
 /// Bits of `ib_qp_attr_mask`, include/rdma/ib_verbs.h, in their order.
 const ATTRS: [(u32, &str); 22] = [
@@ -42,6 +43,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
         EventKind::QpError => word(out, event.async_event),
         EventKind::MrReg | EventKind::MrDereg => number(out, "bytes", event.bytes),
         EventKind::CqCreate | EventKind::CqDestroy => number(out, "cqe", event.cqe),
+        EventKind::DevxCreate | EventKind::DevxDestroy => word(out, event.devx.map(DevxKind::name)),
         EventKind::CmConnect | EventKind::CmAccept | EventKind::CmReject | EventKind::CmDisconnect => {
             cm(out, event);
         }

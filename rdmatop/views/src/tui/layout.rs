@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use rdmatop_model::cause::Cause;
 use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF};
-use rdmatop_model::judgement::looked_at_none;
+use rdmatop_model::judgement::{looked_at_none, unseen_qps};
 
 use super::state::State;
 use super::tab::Tab;
@@ -308,11 +308,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
             }
             NoFindings::Whole => format!("No trouble found{place}{rest}"),
         };
-        let blind = state
-            .blind()
-            .map(|blind| format!("; {blind}"))
-            .unwrap_or_default();
-        return vec![format!("{quiet}{blind}")];
+        let after = |words: Option<String>| words.map(|words| format!("; {words}")).unwrap_or_default();
+        let unseen = after(unseen_qps(&state.snapshot));
+        let blind = after(state.blind().map(str::to_owned));
+        return vec![format!("{quiet}{unseen}{blind}")];
     };
     let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
     let age = rdmatop_base::text::age(worst.age_s(state.snapshot.mono_ns));

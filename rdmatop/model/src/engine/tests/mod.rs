@@ -22,6 +22,7 @@ use crate::{
 };
 
 mod changes;
+mod devx;
 mod dumps;
 mod events;
 mod floods;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rdmatop_common::counters::loss;
 
-use super::*;
+use super::{devx::devx, *};
 use crate::{
     input::{DataPaths, EbpfState, Opener, OpenersSample, ProbeVerdict, Verdict},
     value::{Counter, Known, RateIs, Source},
@@ -104,6 +104,24 @@ impl Nic {
             libraries: Some(libraries.iter().map(|&name| name.to_owned()).collect()),
             ..ProcessFacts::default()
         })));
+    }
+
+    /// A call of a process made an object past the kernel by a command with this opcode, as is counted.
+    fn devx(&mut self, pid: u32, opcode: u32) {
+        let made = self.made.entry(pid).or_default();
+        *made += 1;
+        let place = (0xf000 + u64::from(pid), u32::try_from(*made).unwrap());
+        self.object(pid, place, Some(opcode));
+    }
+
+    fn object(&mut self, pid: u32, place: (u64, u32), opcode: Option<u32>) {
+        let Record::Devx(mut record) = devx(self.second * SECOND, pid, place, opcode, 500) else {
+            unreachable!()
+        };
+        record.prefix.device = bytes("nic0");
+        // As `born` says it in ticks.
+        record.owner_start_ns = 70_000_000;
+        self.apply(Input::Records(vec![Record::Devx(record)]));
     }
 
     /// A second in which the port sends `bytes`, at whose end there are these queue pairs.
@@ -536,6 +554,100 @@ fn unlisted_queue_pairs_are_of_the_only_one_that_can_have_them() {
     assert_eq!(shown_where(&[231, 240], SECOND + 1), EXACT, "it made none");
 }
 
+/// What is shown of a process, born while programs see each call, that makes these objects. Another one, with
+/// NCCL alone, was there before and has the NIC open.
+fn of_maker(opcodes: &[u32], contexts: &[u32]) -> (Nic, Arc<Snapshot>) {
+    let mut nic = Nic::new("mlx5_core");
+    nic.contexts = Some(contexts.to_vec());
+    nic.second(RATE, &[(20, Some(240), 1)]);
+    nic.libraries(240, PLAIN);
+    for opcode in opcodes {
+        nic.devx(231, *opcode);
+    }
+    nic.born(231, SECOND + 1, UCX);
+    let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
+    (nic, snapshot)
+}
+
+#[test]
+fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
+    for opcode in [0x500, 0x710, 0x904] {
+        let (_, snapshot) = of_maker(&[0x400, opcode], &[231, 240]);
+        assert_eq!(shown(&snapshot, 231), EXACT, "{opcode:#x}");
+        let other = sent(&snapshot, Some(240)).and_then(|sent| sent.rate);
+        assert!(other.is_none_or(|rate| rate == 0.0), "it has none");
+        assert!(snapshot.unexplained.is_empty());
+        let row = snapshot
+            .processes
+            .iter()
+            .find(|row| row.pid == Some(231))
+            .unwrap();
+        assert_eq!(row.devices, ["nic0".into()]);
+        assert!(row.devx.as_ref().unwrap()[0].whole);
+    }
+    // Nobody is the port's user by objects that carry nothing.
+    let (mut nic, snapshot) = of_maker(&[0x400, 0x200, 0xa00, 0x90c], &[231, 240]);
+    assert_eq!(sent(&snapshot, Some(231)), None);
+    let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
+    assert!(!snapshot.unexplained.is_empty());
+}
+
+#[test]
+fn a_call_without_a_record_may_have_made_a_queue_pair() {
+    let (mut nic, _) = of_maker(&[0x400], &[231]);
+    *nic.made.entry(231).or_default() += 1;
+    let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
+    let row = snapshot
+        .processes
+        .iter()
+        .find(|row| row.pid == Some(231))
+        .unwrap();
+    assert!(!row.devx.as_ref().unwrap()[0].whole);
+    assert!(sent(&snapshot, Some(231)).is_some_and(|sent| sent.rate.is_some()));
+}
+
+#[test]
+fn who_destroys_the_last_queue_pair_past_the_kernel_is_no_user_any_more() {
+    let (mut nic, _) = of_maker(&[0x500], &[231, 240]);
+    nic.object(231, (0xf000 + 231, 1), None);
+    let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
+    assert!(!snapshot.unexplained.is_empty());
+    let before = sent(&snapshot, Some(231)).unwrap().total;
+    assert_eq!(sent(&later(&mut nic, &[]), Some(231)).unwrap().total, before);
+}
+
+#[test]
+fn faults_of_a_port_with_queue_pairs_past_the_kernel_are_lower_bounds() {
+    let faults = |opcode| {
+        let (mut nic, _) = of_maker(&[opcode], &[231]);
+        let mut device = rxe(0, "nic0");
+        device.driver = Some("mlx5_core".into());
+        device.ports[0].counters = vec![RawReading {
+            name: "out_of_buffer".into(),
+            value: Some(0),
+            source: RawSource::Netlink,
+            at: (nic.second * SECOND).into(),
+        }];
+        nic.apply(Input::Devices(Box::new(DevicesSample {
+            mono_ns: nic.second * SECOND,
+            devices: vec![device],
+            ..DevicesSample::default()
+        })));
+        let snapshot = nic.engine.tick(at(nic.second * SECOND));
+        let port = &snapshot.ports[0];
+        let all = [port.out_of_buffer, port.drops].map(|counter| counter.unwrap().total_known());
+        (all, crate::judgement::unseen_qps(&snapshot))
+    };
+    assert_eq!(
+        faults(0x500),
+        (
+            [Known::AtLeast; 2],
+            Some("nothing is seen of 1 DEVX QP on nic0".to_owned())
+        )
+    );
+    assert_eq!(faults(0x400), ([Known::Exact; 2], None));
+}
+
 #[test]
 fn what_other_traffic_a_port_counts_decides_what_is_known() {
     for (driver, expected) in [
@@ -606,7 +718,11 @@ enum Happens {
     StartsWithUcx,
     LoadsUcx,
     MakesUnlisted,
-    /// Likewise, but the call is in no count.
+    /// Likewise, and a record tells what it is.
+    MakesTold,
+    /// It makes what carries nothing, and a record tells it.
+    MakesKeys,
+    /// As the first, but the call is in no count.
     MakesUnseen,
     Connects,
     Disconnects,
@@ -620,6 +736,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         Happens::StartsWithUcx,
         Happens::LoadsUcx,
         Happens::MakesUnlisted,
+        Happens::MakesTold,
+        Happens::MakesKeys,
         Happens::MakesUnseen,
         Happens::Connects,
         Happens::Disconnects,
@@ -664,6 +782,11 @@ proptest! {
                         lost += 1;
                     }
                 }
+                (Happens::MakesTold, Some(life)) if is_seen => {
+                    life.unlisted = true;
+                    nic.devx(life.pid, 0x500);
+                }
+                (Happens::MakesKeys, Some(life)) if is_seen => nic.devx(life.pid, 0x200),
                 (Happens::Connects, Some(life)) => life.listed = true,
                 (Happens::Disconnects, Some(life)) => life.listed = false,
                 (Happens::Ends, place @ Some(_)) => {

@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::{Opener, OpenersSample},
-    snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Snapshot},
+    snapshot::{DeviceRow, DeviceState, DevxObjects, PortRow, ProcessRow, QpRow, Snapshot},
 };
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::text;
@@ -196,7 +196,8 @@ fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
     records || sums.filter(|sum| *sum >= MUCH).count() == SAMPLES
 }
 
-/// Devices with a queue pair that may have moved data since the counters were read before.
+/// Devices with a queue pair that may have moved data since the counters were read before, or with one that
+/// the kernel does not list and whose owner is known.
 fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
     let able = |qp: &&Arc<QpRow>| !is_of_the_core(qp) && (qp.exited || may_move(qp, snapshot.mono_ns));
     snapshot
@@ -204,7 +205,33 @@ fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
         .iter()
         .filter(able)
         .filter_map(|qp| qp.device_uid)
+        .chain(unlisted_qps(snapshot).filter_map(|objects| objects.device_uid))
         .collect()
+}
+
+/// Queue pairs that the kernel does not list and whose making was seen, with their owners.
+fn unlisted_qps(snapshot: &Snapshot) -> impl Iterator<Item = &DevxObjects> {
+    snapshot.processes.iter().flat_map(ProcessRow::unlisted_qps)
+}
+
+/// Of how many queue pairs that the kernel does not list no fault and no state is seen, in words; `None`: of
+/// none that is known.
+pub fn unseen_qps(snapshot: &Snapshot) -> Option<String> {
+    let all = || unlisted_qps(snapshot);
+    let devices: BTreeSet<_> = all().map(|objects| &objects.device).collect();
+    let count: u64 = all().map(DevxObjects::carriers).sum();
+    let on = match devices.first()? {
+        Some(device) if devices.len() == 1 => format!(" on {device}"),
+        None if devices.len() == 1 => String::new(),
+        _ => format!(" on {} devices", devices.len()),
+    };
+    let at_least = if all().all(|objects| objects.whole) {
+        ""
+    } else {
+        "at least "
+    };
+    let s = if count == 1 { "" } else { "s" };
+    Some(format!("nothing is seen of {at_least}{count} DEVX QP{s}{on}"))
 }
 
 /// A queue pair for management datagrams, or one that the driver itself uses to register memory.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use rdmatop_base::text;
 use rdmatop_model::fields::FINDING;
 use rdmatop_model::findings::{Finding, NoFindings, Severity};
+use rdmatop_model::judgement::unseen_qps;
 use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
@@ -62,7 +63,9 @@ pub(super) static SPEC: Spec = Spec {
                 )
             }
         };
-        format!("{quiet}{blind} docs/findings.md lists what is looked for.")
+        let unseen = unseen_qps(c.snapshot);
+        let unseen = unseen.map(|words| format!(" But {words}.")).unwrap_or_default();
+        format!("{quiet}{unseen}{blind} docs/findings.md lists what is looked for.")
     },
 };
 

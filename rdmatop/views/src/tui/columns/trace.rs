@@ -28,9 +28,11 @@ pub(in crate::tui) fn tone(event: &Event) -> Tone {
         EventKind::QpCreate | EventKind::CmConnect | EventKind::CmAccept | EventKind::FindingClear => {
             Tone::Good
         }
-        EventKind::QpDestroy | EventKind::MrDereg | EventKind::CqDestroy | EventKind::CmDisconnect => {
-            Tone::Dim
-        }
+        EventKind::QpDestroy
+        | EventKind::MrDereg
+        | EventKind::CqDestroy
+        | EventKind::DevxDestroy
+        | EventKind::CmDisconnect => Tone::Dim,
         EventKind::WrDone
             if event.work().wc_status.is_some_and(|status| status.0 != 0) || event.work().cq_full =>
         {
@@ -39,7 +41,7 @@ pub(in crate::tui) fn tone(event: &Event) -> Tone {
         EventKind::WrDone if event.work().dropped => Tone::Dim,
         EventKind::QpModify | EventKind::WrPost => Tone::Tx,
         EventKind::CmEvent | EventKind::WrDone => Tone::Rx,
-        EventKind::MrReg | EventKind::CqCreate => Tone::Title,
+        EventKind::MrReg | EventKind::CqCreate | EventKind::DevxCreate => Tone::Title,
         EventKind::FindingRaise => {
             let finding = event.finding.as_ref();
             finding.map_or(Tone::Warn, |finding| finding_tone(finding.severity))
@@ -81,6 +83,9 @@ pub(in crate::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     }
     if e.event.is_on_request() {
         add(work(e), Tone::Normal);
+    }
+    if let Some(kind) = e.devx {
+        add(kind.name().to_owned(), Tone::Normal);
     }
     if let Some(verb) = &e.verb {
         add(verb.to_string(), Tone::Strong);

@@ -97,7 +97,8 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     };
     let may_share = |other: &&ProcessRow| {
         let shares = other.devices.iter().any(|device| p.devices.contains(device));
-        (shares && other.qps > 0 && &*other.comm != "[ib_core]") || hides(other)
+        let has_qps = other.qps > 0 || other.unlisted_qps().next().is_some();
+        (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
         "< at most: TX and RX are what its ports moved, and {} may have moved a part of it.",
@@ -182,6 +183,9 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         .into_iter()
         .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));
     out.extend(facts(width, &short));
+    if let Some(words) = p.devx_words() {
+        out.extend(long("past the kernel", &words, width));
+    }
     out.extend(chart::history(state, &p.history, width, 2, false));
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
         out.extend(long(label, value, width));

@@ -1,0 +1,299 @@
+//! Objects that processes make past ib_core (DEVX), by the records of their calls.
+//!
+//! A destroy names only the object's number in its file, so the table keeps what each number is. The kernel
+//! destroys the objects of a file with it, without a call: they are gone when their process has ended, or has
+//! been among those that have the device open and is no more.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rdmatop_common::event::{DevxRecord, kind};
+
+use super::{
+    devices::Devices,
+    hash::NumberMap,
+    machine::Machine,
+    programs::Programs,
+    qp::Owner,
+    records::{attribute, call_ns, event_of, known},
+};
+use crate::{
+    event::{Event, EventKind},
+    input::Now,
+    snapshot::{DevxCounts, DevxKind, DevxObjects},
+};
+
+/// Objects that are remembered. Of those beyond them it is known that they were made, and not what a destroy
+/// is of.
+const OBJECTS: usize = 65_536;
+/// The share of one process.
+const OF_ONE: u64 = OBJECTS as u64 / 4;
+
+/// A process and a device, by their uids; 0: the device is not known.
+type Maker = (u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    maker: Maker,
+    kind: DevxKind,
+    /// When the call that made it returned.
+    since_ns: u64,
+}
+
+/// The objects that have a number in a file. The kernel gives a number away while the call that destroys its
+/// object has not returned.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbered {
+    now: Option<Object>,
+    /// One that was there before and whose end no record has told yet.
+    before: Option<Object>,
+}
+
+/// Numbers of objects, by kind.
+type Tally = [u64; DevxKind::ALL.len()];
+
+/// What a process did on a device.
+#[derive(Debug, Default)]
+struct Counts {
+    made: Tally,
+    destroyed: Tally,
+    there: Tally,
+    /// An object that is not remembered was made: `there` is a lower bound.
+    short: bool,
+    /// Data could move since [`Devx::carriers`] was last asked.
+    carried: bool,
+    /// Since it made its last object the process was among those that have the device open.
+    listed: bool,
+}
+
+impl Counts {
+    /// Whether there is an object through which data can move.
+    fn carries(&self) -> bool {
+        let mut all = DevxKind::ALL.into_iter().zip(self.there);
+        all.any(|(kind, count)| kind.carries() && count > 0)
+    }
+}
+
+/// All objects that are known.
+#[derive(Debug, Default)]
+pub(super) struct Devx {
+    objects: NumberMap<(u64, u32), Numbered>,
+    counts: BTreeMap<Maker, Counts>,
+    /// Devices on which there were some through which data can move.
+    used: BTreeSet<u64>,
+}
+
+impl Devx {
+    /// Folds in the record of an object that was made or destroyed.
+    pub(super) fn apply(&mut self, record: &DevxRecord, machine: &mut Machine, now: Now) -> Event {
+        let prefix = &record.prefix;
+        let made = prefix.kind == kind::DEVX_CREATE;
+        let what = if made {
+            EventKind::DevxCreate
+        } else {
+            EventKind::DevxDestroy
+        };
+        let mut event = event_of(what, prefix, now);
+        event.rc = Some(prefix.rc);
+        let device = machine.device_in(prefix, call_ns(prefix));
+        let caller = Owner {
+            start_ns: record.owner_start_ns,
+            ..machine.owner_in(prefix)
+        };
+        let mut owner = machine.processes.of(caller, prefix.ts_ns);
+        if let Some(process) = owner.process {
+            machine.named_by_its_first_thread(process, prefix);
+        }
+        let maker = (
+            owner.process.unwrap_or(0),
+            device.as_ref().map_or(0, |(uid, _)| *uid),
+        );
+        let place = (prefix.object, record.handle);
+        let kind = if made {
+            let kind = DevxKind::of(known(record.opcode));
+            self.made(place, maker, kind, prefix.ts_ns);
+            kind
+        } else {
+            let ended = self.destroyed(place, maker, call_ns(prefix));
+            // A file may have come from another process.
+            let other = ended.filter(|object| object.maker.0 != maker.0);
+            if let Some(process) = other.and_then(|object| machine.processes.get(object.maker.0)) {
+                owner.pid = process.pid;
+                owner.comm = Some(Arc::clone(&process.comm));
+            }
+            ended.map_or(DevxKind::Unknown, |object| object.kind)
+        };
+        event.devx = Some(kind).filter(|kind| *kind != DevxKind::Unknown);
+        event.device = device.map(|(_, name)| name);
+        attribute(&mut event, owner, prefix);
+        event
+    }
+
+    fn made(&mut self, place: (u64, u32), maker: Maker, kind: DevxKind, since_ns: u64) {
+        let has_room = self.objects.len() < OBJECTS || self.objects.contains_key(&place);
+        let counts = self.counts.entry(maker).or_default();
+        counts.made[kind as usize] += 1;
+        counts.carried |= kind.carries();
+        // The file may be a new one.
+        counts.listed = false;
+        if kind.carries() {
+            self.used.insert(maker.1);
+        }
+        if known(place.1).is_none() || !has_room || counts.there.iter().sum::<u64>() >= OF_ONE {
+            counts.short = true;
+            return;
+        }
+        counts.there[kind as usize] += 1;
+        let object = Object {
+            maker,
+            kind,
+            since_ns,
+        };
+        let numbered = self.objects.entry(place).or_default();
+        let ended = numbered.now.replace(object);
+        numbered.before = ended.or(numbered.before);
+        if let Some(ended) = ended {
+            self.leaves(ended);
+        }
+    }
+
+    /// An object is no more there.
+    fn leaves(&mut self, object: Object) {
+        if let Some(counts) = self.counts.get_mut(&object.maker) {
+            let there = &mut counts.there[object.kind as usize];
+            *there = there.saturating_sub(1);
+        }
+    }
+
+    /// A call that began at `call_ns` destroyed an object; returns which one, if its making was seen.
+    fn destroyed(&mut self, place: (u64, u32), by: Maker, call_ns: u64) -> Option<Object> {
+        let numbered = self.objects.get_mut(&place);
+        let ended = numbered.and_then(|numbered| {
+            let now = numbered.now.take_if(|object| object.since_ns <= call_ns);
+            let is_there = now.is_some();
+            let ended = now.or_else(|| numbered.before.take());
+            ended.map(|object| (object, is_there, numbered.now.or(numbered.before).is_none()))
+        });
+        let Some((object, is_there, is_last)) = ended else {
+            self.counts.entry(by).or_default().destroyed[DevxKind::Unknown as usize] += 1;
+            return None;
+        };
+        if is_last {
+            self.objects.remove(&place);
+        }
+        if is_there {
+            self.leaves(object);
+        }
+        let counts = self.counts.entry(object.maker).or_default();
+        counts.destroyed[object.kind as usize] += 1;
+        Some(object)
+    }
+
+    /// Two rows turn out to be one process.
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        let of_it = self.counts.range((from, 0)..=(from, u64::MAX));
+        let devices: Vec<u64> = of_it.map(|((_, device), _)| *device).collect();
+        for device in devices {
+            let Some(theirs) = self.counts.remove(&(from, device)) else {
+                continue;
+            };
+            let mine = self.counts.entry((to, device)).or_default();
+            let sums = [&mut mine.made, &mut mine.destroyed, &mut mine.there];
+            for (sum, more) in sums
+                .into_iter()
+                .zip([theirs.made, theirs.destroyed, theirs.there])
+            {
+                sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            }
+            mine.short |= theirs.short;
+            mine.carried |= theirs.carried;
+            mine.listed |= theirs.listed;
+        }
+        let objects = self.objects.values_mut();
+        let each = objects.flat_map(|numbered| [&mut numbered.now, &mut numbered.before]);
+        for object in each.flatten().filter(|object| object.maker.0 == from) {
+            object.maker.0 = to;
+        }
+    }
+
+    /// Takes away what ended without a call: with its process, its device or its file.
+    pub(super) fn forget(&mut self, machine: &Machine, programs: &Programs) {
+        let mut over = BTreeSet::new();
+        self.counts.retain(|maker, counts| {
+            let (process, device) = maker;
+            let Some(process) = machine.processes.get(*process) else {
+                over.insert(*maker);
+                return false;
+            };
+            let on = machine.devices.get(*device);
+            let contexts = on.and_then(|on| on.contexts());
+            let contexts = contexts.filter(|_| !programs.has_foreign_pids());
+            let pid = process.pid.unwrap_or(0);
+            let is_listed = contexts.map(|pids| pids.contains(&pid));
+            let closed = counts.listed && is_listed == Some(false);
+            counts.listed |= is_listed == Some(true);
+            let gone = *device != 0 && on.is_none();
+            if process.ended_ns.is_some() || gone || closed {
+                if std::mem::take(&mut counts.there) != Tally::default() {
+                    over.insert(*maker);
+                }
+                counts.listed = false;
+            }
+            true
+        });
+        if !over.is_empty() {
+            let is_there = |object: &mut Option<Object>| {
+                *object = object.filter(|object| !over.contains(&object.maker));
+                object.is_some()
+            };
+            self.objects
+                .retain(|_, numbered| is_there(&mut numbered.now) | is_there(&mut numbered.before));
+        }
+        self.used.retain(|device| machine.devices.get(*device).is_some());
+    }
+
+    /// The processes and devices with objects through which data can have moved since this was last asked.
+    pub(super) fn take_carriers(&mut self) -> Vec<Maker> {
+        let carriers = self.counts.iter_mut().filter_map(|(maker, counts)| {
+            let carries = counts.carries();
+            (std::mem::take(&mut counts.carried) || carries).then_some(*maker)
+        });
+        carriers.collect()
+    }
+
+    /// How many objects a process was seen to make, and how many of its objects to be destroyed.
+    pub(super) fn calls_of(&self, process: u64) -> [u64; 2] {
+        let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
+        let each = of_it.map(|(_, counts)| [counts.made, counts.destroyed].map(|tally| tally.iter().sum()));
+        each.fold([0; 2], |[made, destroyed], [more, less]: [u64; 2]| {
+            [made + more, destroyed + less]
+        })
+    }
+
+    /// Whether there were objects on a device through which data can move: the driver may count nothing of
+    /// them but bytes and packets.
+    pub(super) fn were_used_on(&self, device: u64) -> bool {
+        self.used.contains(&device)
+    }
+
+    /// What a process made, by device. `whole`: each of its calls was seen. `None`: nothing is known.
+    pub(super) fn rows(&self, process: u64, devices: &Devices, whole: bool) -> Option<Vec<DevxObjects>> {
+        let tally = |tally: Tally| -> DevxCounts {
+            let kinds = DevxKind::ALL.into_iter().zip(tally);
+            kinds.filter(|(_, count)| *count > 0).collect()
+        };
+        let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
+        let rows = of_it.map(|((_, device), counts)| DevxObjects {
+            device: devices.get(*device).map(|device| Arc::clone(&device.name)),
+            device_uid: Some(*device).filter(|uid| *uid != 0),
+            whole: whole && !counts.short,
+            made: tally(counts.made),
+            destroyed: tally(counts.destroyed),
+            now: tally(counts.there),
+        });
+        let rows: Vec<DevxObjects> = rows.collect();
+        (whole || !rows.is_empty()).then_some(rows)
+    }
+}

@@ -1,0 +1,172 @@
+//! Objects that processes make past ib_core (DEVX): no list of the kernel has them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+
+#[cfg(doc)]
+use super::ProcessRow;
+
+/// What a DEVX object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DevxKind {
+    /// A queue pair.
+    Qp,
+    /// A target of dynamically connected queue pairs.
+    Dct,
+    /// A send queue alone.
+    Sq,
+    /// A receive queue alone.
+    Rq,
+    /// A shared receive queue that matches tags.
+    Xrq,
+    /// A shared receive queue.
+    Srq,
+    /// Memory of receive queues.
+    Rmp,
+    /// A completion queue.
+    Cq,
+    /// A memory key, a rule of flow steering, or anything else.
+    Other,
+    /// Its making was not seen, or the command could not be read.
+    Unknown,
+}
+
+impl DevxKind {
+    /// Every kind, in the order of its numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Qp,
+        Self::Dct,
+        Self::Sq,
+        Self::Rq,
+        Self::Xrq,
+        Self::Srq,
+        Self::Rmp,
+        Self::Cq,
+        Self::Other,
+        Self::Unknown,
+    ];
+
+    /// The kind that a command with this opcode makes (`MLX5_CMD_OP_CREATE_*`, include/linux/mlx5/mlx5_ifc.h
+    /// of Linux 6.1, 6.12 and 7.2); `None`: the opcode is not known.
+    pub const fn of(opcode: Option<u32>) -> Self {
+        match opcode {
+            Some(0x400) => Self::Cq,
+            Some(0x500) => Self::Qp,
+            // CREATE_SRQ and CREATE_XRC_SRQ.
+            Some(0x700 | 0x705) => Self::Srq,
+            Some(0x710) => Self::Dct,
+            Some(0x717) => Self::Xrq,
+            Some(0x904) => Self::Sq,
+            Some(0x908) => Self::Rq,
+            Some(0x90c) => Self::Rmp,
+            Some(_) => Self::Other,
+            None => Self::Unknown,
+        }
+    }
+
+    /// Its name in JSON and in events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qp => "qp",
+            Self::Dct => "dct",
+            Self::Sq => "sq",
+            Self::Rq => "rq",
+            Self::Xrq => "xrq",
+            Self::Srq => "srq",
+            Self::Rmp => "rmp",
+            Self::Cq => "cq",
+            Self::Other => "other",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether data can move through it. What is not known may be a queue pair.
+    pub const fn carries(self) -> bool {
+        matches!(self, Self::Qp | Self::Dct | Self::Sq | Self::Rq | Self::Unknown)
+    }
+}
+
+/// How many objects of each kind.
+pub type DevxCounts = BTreeMap<DevxKind, u64>;
+
+/// The objects that a process made on a device past ib_core.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DevxObjects {
+    /// Device name; `None` if that is not known.
+    pub device: Option<Arc<str>>,
+    /// [`super::DeviceRow::uid`]; `None` if that is not known.
+    #[serde(skip)]
+    pub device_uid: Option<u64>,
+    /// Each call of the process was seen. Otherwise it may have made more.
+    pub whole: bool,
+    /// Those that it has made.
+    pub made: DevxCounts,
+    /// Those that were destroyed by a call. What ends with the process or with its file is not among them.
+    pub destroyed: DevxCounts,
+    /// Those that are there.
+    pub now: DevxCounts,
+}
+
+impl DevxObjects {
+    /// How many there are through which data can move.
+    pub fn carriers(&self) -> u64 {
+        let carriers = self.now.iter().filter(|(kind, _)| kind.carries());
+        carriers.map(|(_, count)| count).sum()
+    }
+
+    /// What is there, in words: `3 DEVX QPs, 1 CQ on mlx5_0`.
+    pub fn words(&self) -> String {
+        let at_least = if self.whole { "" } else { "≥" };
+        let one = |(kind, count): (&DevxKind, &u64)| {
+            let name = match kind {
+                DevxKind::Other | DevxKind::Unknown => format!("{} object", kind.name()),
+                kind => kind.name().to_uppercase(),
+            };
+            format!(
+                "{at_least}{count} DEVX {name}{}",
+                if *count == 1 { "" } else { "s" }
+            )
+        };
+        let all: Vec<String> = self.now.iter().map(one).collect();
+        let all = if all.is_empty() {
+            format!("{at_least}0 DEVX objects")
+        } else {
+            all.join(", ")
+        };
+        match &self.device {
+            Some(device) => format!("{all} on {device}"),
+            None => all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_has_one_name_and_only_queues_of_data_carry() {
+        for (at, kind) in DevxKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, at);
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        let carry = DevxKind::ALL.into_iter().filter(|kind| kind.carries());
+        assert_eq!(
+            carry.map(DevxKind::name).collect::<Vec<_>>(),
+            ["qp", "dct", "sq", "rq", "unknown"]
+        );
+    }
+
+    #[test]
+    fn a_command_makes_what_mlx5_ifc_h_says() {
+        // CREATE_MKEY, CREATE_TIR, CREATE_TIS, CREATE_RQT, CREATE_GENERAL_OBJECT.
+        for opcode in [0x200, 0x900, 0x912, 0x916, 0xa00] {
+            assert_eq!(DevxKind::of(Some(opcode)), DevxKind::Other, "{opcode:#x}");
+        }
+        assert_eq!(DevxKind::of(Some(0x500)), DevxKind::Qp);
+        assert_eq!(DevxKind::of(Some(0x705)), DevxKind::Srq);
+        assert_eq!(DevxKind::of(None), DevxKind::Unknown);
+    }
+}
