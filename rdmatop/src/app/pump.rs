@@ -425,6 +425,7 @@ impl Pump {
             processes: Arc::default(),
             openers: false,
             locked: Arc::default(),
+            psns: Arc::default(),
             only_processes: false,
         };
         self.told_events = self.latest.health.events;
@@ -432,6 +433,9 @@ impl Pump {
         if !self.light {
             let needs = self.ask_of_processes(&mut wants);
             wants.openers = wants.counters && needs.openers;
+            if wants.counters {
+                wants.psns = needs.psns;
+            }
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;

@@ -2,7 +2,7 @@
 //!
 //! What a program posts to a NIC bypasses the kernel, and nothing counts it; the NIC's ports count. Where one
 //! process alone has queue pairs that can carry data on a port, what the port counted is its. Where several
-//! have, each moved at most that.
+//! have, each moved at most that, or a part by the PSNs of its queue pairs (`psn_shares.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,13 +10,16 @@ use std::{
 };
 
 use super::{
+    devices::Devices,
     losses::Losses,
     processes::Processes,
     programs::Programs,
+    psn_batches::{Batches, Place},
+    psn_shares::Way,
     unlisted::{Makers, Told},
 };
 use crate::{
-    input::{EbpfState, ProcessFacts},
+    input::{EbpfState, ProcessFacts, PsnReading},
     judgement::{are_known, is_of_the_core},
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Unlisted},
     value::{Counter, RateIs, Source},
@@ -32,9 +35,6 @@ const ASKED: usize = 256;
 /// A process is asked about again after so long at the earliest, ns: whoever has calls lost must not have
 /// others read all the time.
 const ASKED_AGAIN_NS: u64 = 10_000_000_000;
-
-/// A device's uid and the number of a port.
-type Place = (u64, u32);
 
 /// Whose a queue pair is, or may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,16 +123,69 @@ struct Moved {
     bytes: [u64; 2],
     /// More may be its.
     short: [bool; 2],
+    /// Packets sent, by PSN.
+    packets: u64,
 }
 
-/// What is known of the bytes that a process sent and received, by its ports.
-pub(super) type Share = [Counter; 2];
+impl Moved {
+    /// Adds what PSNs say of so many seconds.
+    fn add(&mut self, way: usize, shown: &Way, process: u64, seconds: f64) {
+        let part = shown.part(process);
+        self.bytes[way] = self.bytes[way].saturating_add((part.bytes[0] * seconds) as u64);
+        if way == 0 {
+            self.packets = self.packets.saturating_add((part.packets * seconds) as u64);
+        }
+    }
+}
 
-/// Returns the sum over no port, to which shares are added.
-const NOTHING: Counter = Counter {
-    rate_is: RateIs::Exact,
-    ..Counter::whole(0, Some(0.0), Source::Port)
-};
+/// What is known of a process by its ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// Bytes sent and received.
+    pub(super) bytes: [Counter; 2],
+    /// Packets sent, if PSNs say something of them.
+    pub(super) packets: Option<Counter>,
+    /// The part of its ports' packets that PSNs explain, where bytes are known by them.
+    pub(super) explained: Option<f64>,
+}
+
+impl Share {
+    /// The sum over no port, to which shares are added.
+    const NOTHING: Self = Self {
+        bytes: [Counter {
+            rate_is: RateIs::Exact,
+            ..Counter::whole(0, Some(0.0), Source::Port)
+        }; 2],
+        packets: None,
+        explained: None,
+    };
+
+    /// Adds what PSNs say of a process, and returns whether its bytes are known better by that than by the
+    /// port, of which they are `rate` at most.
+    fn add(&mut self, way: usize, shown: &Way, process: u64, rate: f64) -> bool {
+        let part = shown.part(process);
+        if way == 0 {
+            let before = self.packets.and_then(|packets| packets.rate).unwrap_or_default();
+            // Queue pairs that nobody lists have more.
+            self.packets = Some(Counter {
+                partial: true,
+                ..Counter::whole(0, Some(before + part.packets), Source::Psn)
+            });
+        }
+        let (close, most) = (part.close(), part.bytes[1]);
+        if close.is_none() && most >= rate {
+            return false;
+        }
+        let sum = &mut self.bytes[way];
+        sum.rate = sum.rate.map(|sum| sum + close.unwrap_or(most));
+        sum.source = sum.source.max(Source::Psn);
+        if close.is_none() {
+            sum.rate_is = RateIs::AtMost;
+        }
+        self.explained = Some(self.explained.unwrap_or(1.0).min(shown.explained));
+        true
+    }
+}
 
 /// What a snapshot shows of the users of ports.
 struct PortUsers<'a> {
@@ -143,6 +196,8 @@ struct PortUsers<'a> {
     makers: &'a Makers,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     records: bool,
+    /// No record was ever lost.
+    all_told: bool,
     /// Programs are being attached.
     starts: bool,
     now_ns: u64,
@@ -202,11 +257,14 @@ pub(super) struct Shares {
     lost: Option<u64>,
     /// See [`Self::wants_contexts`].
     wants_contexts: bool,
+    /// PSNs of ports that several users share.
+    batches: Batches,
 }
 
 impl Shares {
     /// Two rows turned out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
+        self.batches.forget();
         for port in self.ports.values_mut() {
             if let Some(last) = port.users.remove(&User::Process(from)) {
                 port.users.insert(User::Process(to), last);
@@ -224,6 +282,7 @@ impl Shares {
                 sum.bytes[way] = sum.bytes[way].saturating_add(moved.bytes[way]);
                 sum.short[way] |= moved.short[way];
             }
+            sum.packets = sum.packets.saturating_add(moved.packets);
         }
     }
 
@@ -257,6 +316,27 @@ impl Shares {
         self.wants_contexts
     }
 
+    /// Takes over PSNs, with what their ports have counted.
+    pub(super) fn psns(&mut self, read: Vec<PsnReading>, devices: &mut Devices, now_ns: u64) {
+        let mut ports: BTreeMap<Place, BTreeMap<u32, PsnReading>> = BTreeMap::new();
+        for qp in read {
+            let device = devices.resolve(qp.device_index, None, qp.at_ns);
+            if let Some(port) = qp.port {
+                ports.entry((device, port)).or_default().insert(qp.qpn, qp);
+            }
+        }
+        for (place, qps) in ports {
+            if let Some(totals) = devices.totals(place.0, place.1, now_ns) {
+                self.batches.read(place, totals, qps);
+            }
+        }
+    }
+
+    /// Queue pairs whose PSNs are wanted.
+    pub(super) fn psns_wanted(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
+        Arc::clone(&self.batches.plan)
+    }
+
     /// Processes whose facts are wanted.
     pub(super) fn take_wanted(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.wanted)
@@ -287,6 +367,7 @@ impl Shares {
             processes,
             makers,
             records,
+            all_told: losses.records() == 0,
             starts: matches!(programs.ebpf().state, EbpfState::Starting),
             now_ns,
         })
@@ -296,6 +377,9 @@ impl Shares {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
         self.wants_contexts = false;
+        if !seen.records {
+            self.batches.forget();
+        }
         let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
         let ports: Vec<(&PortRow, &DeviceRow)> = seen
             .ports
@@ -316,6 +400,7 @@ impl Shares {
             let is = |(port, _): &(&PortRow, &DeviceRow)| (port.device_uid, port.port) == *place;
             ports.iter().any(is)
         });
+        self.batches.keep(|place| self.ports.contains_key(place));
         for (port, _) in &ports {
             self.ports.entry((port.device_uid, port.port)).or_default();
         }
@@ -323,21 +408,30 @@ impl Shares {
         self.users_of_qps(seen, last_ns, &mut sums);
         let open = open(seen);
         self.note_makers(seen, &open);
+        let mut shared = BTreeMap::new();
         for (port, device) in ports {
             let openers = self.openers(device, seen, &open);
-            self.port(seen, (port, device), &openers, &mut sums);
+            if self.port(seen, (port, device), &openers, &mut sums) {
+                shared.extend(device.index.map(|index| ((port.device_uid, port.port), index)));
+            }
         }
+        self.batches.plan(&shared, seen.qps, seen.now_ns);
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.
             let may_hide =
                 device(place.0).is_some_and(DeviceRow::may_hide_qps) && !seen.knows_all_of(*process);
-            let sums = sums.entry(*process).or_insert([NOTHING; 2]);
+            let sums = sums.entry(*process).or_insert(Share::NOTHING);
             for way in [0, 1] {
-                sums[way].total = sums[way].total.saturating_add(moved.bytes[way]);
-                sums[way].partial |= moved.short[way] || may_hide;
+                let sum = &mut sums.bytes[way];
+                sum.total = sum.total.saturating_add(moved.bytes[way]);
+                sum.partial |= moved.short[way] || may_hide;
+            }
+            if let Some(packets) = &mut sums.packets {
+                packets.total = packets.total.saturating_add(moved.packets);
             }
         }
-        for sum in sums.values_mut().flatten().filter(|sum| sum.rate.is_none()) {
+        let sums_of_bytes = sums.values_mut().flat_map(|share| &mut share.bytes);
+        for sum in sums_of_bytes.filter(|sum| sum.rate.is_none()) {
             sum.rate_is = RateIs::Exact;
         }
         sums
@@ -362,7 +456,7 @@ impl Shares {
             let ports = (device, *ports.start())..=(device, *ports.end());
             let mut known = self.ports.range_mut(ports).peekable();
             if let (None, User::Process(process)) = (known.peek(), user) {
-                for sum in sums.entry(process).or_insert([NOTHING; 2]) {
+                for sum in &mut sums.entry(process).or_insert(Share::NOTHING).bytes {
                     (sum.rate, sum.partial) = (None, true);
                 }
             }
@@ -473,17 +567,18 @@ impl Shares {
         }
     }
 
-    /// Adds what a port says to the sums of its users.
+    /// Adds what a port says to the sums of its users. Returns whether PSNs would say more: several users share
+    /// it, and it moves.
     fn port(
         &mut self,
         seen: &PortUsers<'_>,
         (row, device): (&PortRow, &DeviceRow),
         openers: &[Opener],
         sums: &mut BTreeMap<u64, Share>,
-    ) {
+    ) -> bool {
         let place = (row.device_uid, row.port);
         let Some(port) = self.ports.get_mut(&place) else {
-            return;
+            return false;
         };
         let last = Last {
             snapshot: self.snapshot,
@@ -503,6 +598,11 @@ impl Shares {
             && seen.makers.since_ns.is_some()
             && device.may_hide_qps()
             && processes.count() == 1;
+        let may_ask = of_use && seen.records && sole.is_none() && users.len() > 1 && !row.iwarp;
+        let batches = Some(&mut self.batches).filter(|_| may_ask);
+        let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
+        let new_seconds = shown.as_ref().filter(|shown| shown.is_new).map(|shown| shown.seconds);
+        let mut moves = false;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
             let now = whole.map(|counter| counter.total);
@@ -518,14 +618,28 @@ impl Shares {
                     Some(0) => {}
                     _ => moved.short[way] = true,
                 }
-                let sum = &mut sums.entry(process).or_insert([NOTHING; 2])[way];
+                let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
+                moves |= rate.is_some_and(|rate| rate > 0.0);
+                if let Some((shown, rate)) = shown.as_deref().and_then(|shown| shown.ways[way].as_ref()).zip(rate) {
+                    if let Some(seconds) = new_seconds {
+                        moved.add(way, shown, process, seconds);
+                    }
+                    if share.add(way, shown, process, rate) {
+                        continue;
+                    }
+                }
+                let sum = &mut share.bytes[way];
                 sum.rate = sum.rate.zip(rate).map(|(sum, rate)| sum + rate);
                 if sole.is_none() && rate != Some(0.0) {
                     sum.rate_is = RateIs::AtMost;
                 }
             }
         }
+        if let Some(shown) = shown {
+            shown.is_new = false;
+        }
+        may_ask && moves && row.tx_packets.is_some()
     }
 }
 

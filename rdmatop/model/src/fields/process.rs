@@ -85,6 +85,8 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         |p: &P, _| p.gpus.as_deref().map_or(Value::Unknown, |gpus| Value::Text(Cow::Owned(addresses(gpus))))).detail(33, "GPUs"),
     Field::new(Kind::Object, "bound", "how busy the links and the GPUs of its job are, and which of them it waits for (communication-bound, compute-bound)",
         |p: &P, _| p.bound.map_or(Value::Unknown, |bound| Value::Text(Cow::Owned(bound.line())))).detail(35, "links"),
+    gauge("psn_explains", "part of its ports' packets that PSNs explain, where its bytes are shares by PSN",
+        |p: &P, _| p.psn_explains.map_or(Value::Unknown, |part| Value::Text(Cow::Owned(format!("{:.0} %", part * 100.0))))),
     object("tcp", "what it moves by TCP although it could use RDMA"),
     object("libraries", "mapped libraries of interest"),
     object("environ", "RDMA-relevant environment"),

@@ -452,6 +452,7 @@ impl DeviceSource {
                 paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
                 groups: self.counting,
                 last: wants.last,
+                psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
                 states: states && counts.is_some(),
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {

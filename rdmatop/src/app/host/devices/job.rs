@@ -12,7 +12,7 @@ use super::{
 };
 use rdmatop_model::{
     cause::{Cause, Concerns},
-    input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
+    input::{DeviceGroups, DeviceReading, PortCounters, PsnReading, QpsSample, ReadAt},
 };
 use rdmatop_sources::{
     clock::now,
@@ -79,6 +79,8 @@ pub(super) struct Ask {
     pub(super) groups: bool,
     /// This round is the last one.
     pub(super) last: bool,
+    /// Numbers of the queue pairs whose PSNs are wanted.
+    pub(super) psns: Vec<u32>,
     /// States of its ports.
     pub(super) states: bool,
     pub(super) qps: bool,
@@ -135,6 +137,8 @@ pub(super) struct DeviceAnswer {
     pub(super) changed: Option<DeviceReading>,
     /// The device's counters.
     pub(super) ports: Vec<PortCounters>,
+    /// PSNs of its queue pairs.
+    pub(super) psns: Vec<PsnReading>,
     /// Counters that its QPs are bound to.
     pub(super) groups: Option<DeviceGroups>,
     /// Bytes of its regions by process.
@@ -372,6 +376,7 @@ impl<T: Transport> Reader<T> {
                 let read = listed.read(&self.root, nldev, &mut answer.ports);
                 answer.broke = listed.broke;
                 read.map_err(|_| ())?;
+                answer.psns = psns(nldev, listed.device().index, &ask.psns);
             }
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
@@ -434,6 +439,26 @@ fn dumped<T: Transport>(
     };
     let error = dump(nldev, owners, listed, count, &mut out).err();
     (out, error)
+}
+
+/// The PSNs of queue pairs, each asked for by its number: the driver is asked about no other. One that is gone
+/// is left out, and when the kernel refuses, the rest is too.
+fn psns<T: Transport>(nldev: &mut Nldev<T>, device_index: u32, numbers: &[u32]) -> Vec<PsnReading> {
+    let mut out = Vec::with_capacity(numbers.len());
+    for qpn in numbers {
+        let before_ns = now().mono_ns;
+        let Ok(read) = nldev.qp(device_index, *qpn) else { break };
+        out.extend(read.map(|qp| PsnReading {
+            device_index,
+            port: qp.port,
+            qpn: qp.lqpn,
+            state: qp.state,
+            sq_psn: qp.sq_psn,
+            rq_psn: qp.rq_psn,
+            at_ns: ReadAt::between(before_ns, now().mono_ns).mono_ns,
+        }));
+    }
+    out
 }
 
 /// The processes that have a device open, if it may have queue pairs that the kernel does not list. `None`
