@@ -147,7 +147,11 @@ impl Batches {
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));
         self.credit_ns = self.credit_ns.min(REQUESTS * SECOND);
-        for (_, port) in self.ports.iter_mut().filter(|(place, _)| !shared.contains_key(place)) {
+        for (_, port) in self
+            .ports
+            .iter_mut()
+            .filter(|(place, _)| !shared.contains_key(place))
+        {
             port.forget();
         }
         let mut numbers: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
@@ -217,13 +221,11 @@ impl Batch {
     }
 
     /// What this reading and a later one say.
-    fn until<'a>(
-        &self,
-        new: &Self,
-        rows: impl Iterator<Item = &'a QpRow>,
-        all_told: bool,
-    ) -> Option<Shown> {
-        let elapsed = new.at_ns.checked_sub(self.at_ns).filter(|ns| *ns >= MIN_INTERVAL_NS)?;
+    fn until<'a>(&self, new: &Self, rows: impl Iterator<Item = &'a QpRow>, all_told: bool) -> Option<Shown> {
+        let elapsed = new
+            .at_ns
+            .checked_sub(self.at_ns)
+            .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
         let passed = self.packets(new);
         // A PSN may have gone round.
         if passed >= ROUND {
@@ -235,8 +237,14 @@ impl Batch {
         };
         let (old, port) = (&self.port, &new.port);
         let rates = PortRates {
-            packets: [rate(old.packets[0], port.packets[0])?, rate(old.packets[1], port.packets[1])?],
-            bytes: [rate(old.bytes[0], port.bytes[0])?, rate(old.bytes[1], port.bytes[1])?],
+            packets: [
+                rate(old.packets[0], port.packets[0])?,
+                rate(old.packets[1], port.packets[1])?,
+            ],
+            bytes: [
+                rate(old.bytes[0], port.bytes[0])?,
+                rate(old.bytes[1], port.bytes[1])?,
+            ],
             no_reads: old.reads.is_some() && old.reads == port.reads,
         };
         let qps: Vec<QpRates> = rows
@@ -259,7 +267,10 @@ impl Batch {
 fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Option<QpRates> {
     let step = row.timeline.last().map(|step| step.mono_ns);
     let changed_ns = step.max(row.born_mono_ns);
-    let elapsed = now.at_ns.checked_sub(before.at_ns).filter(|ns| *ns >= MIN_INTERVAL_NS)?;
+    let elapsed = now
+        .at_ns
+        .checked_sub(before.at_ns)
+        .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
     let able = is_able(before.state) && is_able(now.state);
     if !is_asked(row) || !able || changed_ns.is_some_and(|ns| ns >= before.at_ns) {
         return None;

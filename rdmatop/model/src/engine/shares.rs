@@ -601,7 +601,10 @@ impl Shares {
         let may_ask = of_use && seen.records && sole.is_none() && users.len() > 1 && !row.iwarp;
         let batches = Some(&mut self.batches).filter(|_| may_ask);
         let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
-        let new_seconds = shown.as_ref().filter(|shown| shown.is_new).map(|shown| shown.seconds);
+        let new_seconds = shown
+            .as_ref()
+            .filter(|shown| shown.is_new)
+            .map(|shown| shown.seconds);
         let mut moves = false;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
@@ -621,7 +624,11 @@ impl Shares {
                 let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
                 moves |= rate.is_some_and(|rate| rate > 0.0);
-                if let Some((shown, rate)) = shown.as_deref().and_then(|shown| shown.ways[way].as_ref()).zip(rate) {
+                if let Some((shown, rate)) = shown
+                    .as_deref()
+                    .and_then(|shown| shown.ways[way].as_ref())
+                    .zip(rate)
+                {
                     if let Some(seconds) = new_seconds {
                         moved.add(way, shown, process, seconds);
                     }

@@ -685,6 +685,7 @@ fn processes() -> Vec<ProcessRow> {
             }],
         }],
         bound: Some(bound(false)),
+        psn_explains: Some(0.97),
         recent: None,
         limited: None,
         locked: None,

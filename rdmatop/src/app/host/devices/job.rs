@@ -447,7 +447,9 @@ fn psns<T: Transport>(nldev: &mut Nldev<T>, device_index: u32, numbers: &[u32]) 
     let mut out = Vec::with_capacity(numbers.len());
     for qpn in numbers {
         let before_ns = now().mono_ns;
-        let Ok(read) = nldev.qp(device_index, *qpn) else { break };
+        let Ok(read) = nldev.qp(device_index, *qpn) else {
+            break;
+        };
         out.extend(read.map(|qp| PsnReading {
             device_index,
             port: qp.port,

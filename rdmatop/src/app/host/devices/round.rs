@@ -6,7 +6,10 @@ use super::job::DeviceAnswer;
 use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
-    input::{CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PsnReading, QpsSample},
+    input::{
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PsnReading,
+        QpsSample,
+    },
 };
 
 /// A round, or the answers that arrived late before it.
