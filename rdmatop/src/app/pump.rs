@@ -247,6 +247,14 @@ impl Pump {
         }
     }
 
+    /// As [`Pump::sample`], if the last sample shows that PSNs are of use: what they say takes two readings.
+    pub(super) async fn sample_psns(&mut self) -> Result<(), Stop> {
+        if self.engine.psns().is_empty() {
+            return Ok(());
+        }
+        self.sample().await
+    }
+
     async fn answer(&mut self) -> Result<(), Stop> {
         let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);

@@ -381,8 +381,13 @@ impl Engine {
                     && self.machine.devices.lacks_contexts()
                     && self.snapshots.may_search(),
             locked,
-            psns: self.snapshots.shares.psns_wanted(),
+            psns: self.psns(),
         }
+    }
+
+    /// As [`Needs::psns`].
+    pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
+        self.snapshots.shares.psns_wanted()
     }
 
     /// As [`Needs::repair`], for a round that asks for no processes.

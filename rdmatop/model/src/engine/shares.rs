@@ -196,6 +196,8 @@ struct PortUsers<'a> {
     makers: &'a Makers,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     records: bool,
+    /// Records say of each queue pair when it came and went, but for those that were lost.
+    follows: bool,
     /// No record was ever lost.
     all_told: bool,
     /// Programs are being attached.
@@ -367,6 +369,7 @@ impl Shares {
             processes,
             makers,
             records,
+            follows: programs.follow_qps(),
             all_told: losses.records() == 0,
             starts: matches!(programs.ebpf().state, EbpfState::Starting),
             now_ns,
@@ -598,7 +601,7 @@ impl Shares {
             && seen.makers.since_ns.is_some()
             && device.may_hide_qps()
             && processes.count() == 1;
-        let may_ask = of_use && seen.records && sole.is_none() && users.len() > 1 && !row.iwarp;
+        let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && !row.iwarp;
         let batches = Some(&mut self.batches).filter(|_| may_ask);
         let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
         let new_seconds = shown
@@ -623,7 +626,7 @@ impl Shares {
                 }
                 let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
-                moves |= rate.is_some_and(|rate| rate > 0.0);
+                moves |= rate != Some(0.0);
                 if let Some((shown, rate)) = shown
                     .as_deref()
                     .and_then(|shown| shown.ways[way].as_ref())
