@@ -70,6 +70,13 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
 /// How the process's bytes are known, if they are those of its ports.
 fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
+    if let Some(explained) = p.psn_explains {
+        return Some(format!(
+            "~ at most 5 % wrong, < at most: shares of what its ports moved, by the PSNs of their QPs, which explain {} % of the \
+             ports' packets.",
+            (explained * 100.0).floor()
+        ));
+    }
     let mut by_ports = counters
         .into_iter()
         .flatten()
