@@ -253,6 +253,7 @@ impl Port {
             cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
             all_of_rdma: self.provider.counts_all_of_rdma(),
+            ib_packets: self.provider.has_ib_packets(),
             rdma_alone: self.provider.counts_rdma_alone(self.row.link_layer.as_deref()),
             counters,
             gauges: self.gauges(),

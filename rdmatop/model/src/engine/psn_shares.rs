@@ -11,6 +11,8 @@ const MTU: (f64, f64) = (4096.0, 256.0);
 /// Headers of a packet at most, as the port may count them: Ethernet with a VLAN and its checksum (22), IPv6
 /// (40), UDP (8), BTH (12), RETH with immediate data (20), ICRC (4). On InfiniBand there are less.
 const HEADERS: f64 = 106.0;
+/// A packet at most, of whatever transport: those of DC and XRC have some more headers.
+const ANY: f64 = MTU.0 + HEADERS + 32.0;
 /// By how much an IPv4 header is shorter than one of IPv6.
 const LESS_BY_IPV4: f64 = 20.0;
 /// How far the packets that PSNs explain may be from those that the port counted, as a part of the latter.
@@ -111,7 +113,7 @@ pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
         let off = (counted - explained).abs();
         // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
         let unexplained = off + surplus[way] + counted * SKEW;
-        let mut rest = unexplained * (MTU.0 + HEADERS);
+        let mut rest = unexplained * ANY;
         let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
         for qp in qps {
             let most_of_it = qp.psns[way] * qp.most();

@@ -601,7 +601,7 @@ impl Shares {
             && seen.makers.since_ns.is_some()
             && device.may_hide_qps()
             && processes.count() == 1;
-        let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && !row.iwarp;
+        let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
         let batches = Some(&mut self.batches).filter(|_| may_ask);
         let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
         let new_seconds = shown

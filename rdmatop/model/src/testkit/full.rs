@@ -590,6 +590,7 @@ fn ports() -> Vec<PortRow> {
         cnp_sent: from(Source::Netlink, 1, 0.0),
         rdma_alone: true,
         all_of_rdma: true,
+        ib_packets: true,
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),

@@ -32,7 +32,7 @@ fn sender(qpn: u32, pid: u32, packets: u32) -> Pair {
 /// Bytes of a full packet.
 const FULL: u64 = 4096 + 62;
 
-/// NICs whose driver no program follows and which hide no queue pairs.
+/// Devices of SoftRoCE whose work requests no program counts.
 struct Shared {
     engine: Engine,
     second: u64,
@@ -87,12 +87,12 @@ impl Shared {
                 counts[2 + way] += u64::from(pair.moves[way]) * FULL;
             }
         }
-        let names = ["tx_pkts", "rx_pkts", "tx_bytes", "rx_bytes"];
+        let names = ["sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"];
         let devices = self.counted.iter_mut().zip(0..).map(|(counts, index)| {
             counts[0] += beside;
             counts[2] += beside * FULL;
             let counters: Vec<_> = names.into_iter().zip(*counts).collect();
-            let mut device = counting(index, &format!("efa_{index}"), "efa", &counters);
+            let mut device = counting(index, &format!("rxe{index}"), "rdma_rxe", &counters);
             let qps = self.pairs.iter().filter(|pair| pair.device == index).count();
             device.resources = [("qp".to_owned(), qps as u64)].into();
             let counters = device.ports.iter_mut().flat_map(|port| &mut port.counters);
@@ -260,7 +260,7 @@ fn a_modify_that_sets_psns_moves_no_packet() {
         let mut record = modify(ns, 0xbeef, 11, state);
         record.prefix.owner_pid = 232;
         record.prefix.pid = 232;
-        record.prefix.device = bytes("efa_0");
+        record.prefix.device = bytes("rxe0");
         Record::Qp(record)
     };
     nic.apply(Input::Records(vec![again(0), again(3)]));
