@@ -120,13 +120,16 @@ fn shares(pairs: [(Perftest, f64); 2], qps: usize) -> Result<[(Value, f64); 2]> 
     let counted = Window::open(&[])?;
     counted.wait_looks(120)?;
     let (by_psn, counted) = (by_psn.close()?, counted.close()?);
+    // The windows are not quite of one time, but both saw the port.
+    let moved = |sample: &Snapshot| sample.port(CLIENT, 1)?.rate("tx_bytes").context("no rate");
+    let other_time = moved(&by_psn)? / moved(&counted)?;
     let found = running.map(|(pair, size)| {
         let pid = pair.client.pid();
         let counted = counted.process(pid)?.rate("tx_bytes");
         let share = by_psn.process(pid)?;
         // Of IPv4, UDP, BTH and ICRC in each packet, and of RETH in the first.
         let headers = (size / MTU).ceil() * 44.0 + 16.0;
-        let truth = counted.context("nothing is counted")? * (size + headers) / size;
+        let truth = counted.context("nothing is counted")? * (size + headers) / size * other_time;
         let explains = share.field("psn_explains");
         say(&format!(
             "{pid}: {} of {truth}, {explains}",
@@ -166,11 +169,11 @@ fn senders_that_share_a_port_have_shares_by_psn() -> Result<()> {
             .with_context(|| format!("a bound: {share}"))?;
         ensure!((rate - truth).abs() <= truth * 0.05, "{rate} of {truth}");
     }
-    // Packets of 64 bytes beside full ones. The windows of both sessions are not quite of one time.
+    // Packets of 64 bytes beside full ones.
     for (share, truth) in shares([of(64, "1"), of(4096, "1")], 2)? {
         ensure!(share["rate"].is_null(), "{share} of {truth}");
         let most = share["at_most"]["rate"].as_f64().context("no bound")?;
-        ensure!(most >= truth * 0.9, "{most} of {truth}");
+        ensure!(most >= truth * 0.95, "{most} of {truth}");
     }
     Ok(())
 }

@@ -351,6 +351,7 @@ impl DeviceSource {
             paused: !round.once && self.schedule.is_paused(subject, now().mono_ns),
             groups: self.counting,
             qps: entry.owes_qps.is_some(),
+            psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
         };
         let name = Arc::clone(&entry.shown);
         self.order(subject, &name, round, what);

@@ -199,7 +199,7 @@ fn two_users_of_a_port_have_shares_by_their_packets() {
     // Totals are lower bounds: what was moved before, and the distance of the bounds, is not in them.
     let total = row.traffic.tx_bytes.unwrap();
     assert!(
-        total.partial && total.total > 25_000 * FULL && total.total <= 30_000 * FULL,
+        total.partial && total.total > 50_000 * FULL && total.total <= 60_000 * FULL,
         "{total:?}"
     );
     // A sum with the bytes of a port of its own keeps the weaker source.
@@ -212,7 +212,8 @@ fn nobody_asks_where_one_user_is_alone_or_nothing_moves() {
     let mut alone = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 231, 10_000)]);
     let mut idle = Shared::new(1, vec![sender(10, 231, 0), sender(11, 232, 0)]);
     for _ in 0..9 {
-        assert_eq!(sent(&alone.second(0), 231).2, Source::Port);
+        let snapshot = alone.second(0);
+        assert_eq!(row(&snapshot, 231).traffic.tx_bytes.unwrap().source, Source::Port);
         assert_eq!(alone.asked, 0);
         idle.second(0);
         // Before the second reading of the port it is not known that it rests.
@@ -277,7 +278,8 @@ fn a_driver_whose_psns_stand_still_is_left_alone() {
     nic.stands = true;
     let mut asked = 0;
     for _ in 0..300 {
-        assert!(is_bound(&nic.second(0), 231) || nic.second < 4);
+        let snapshot = nic.second(0);
+        assert!(nic.second == 2 || is_bound(&snapshot, 231));
         asked += nic.asked;
     }
     assert_eq!(asked, 2 * 4, "four readings in ten minutes");

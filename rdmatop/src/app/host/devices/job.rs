@@ -58,6 +58,8 @@ pub(super) enum What {
         /// QPs are being bound to counters.
         groups: bool,
         qps: bool,
+        /// Numbers of the queue pairs whose PSNs are wanted.
+        psns: Vec<u32>,
     },
     /// What has changed of a listed device.
     Again { listed: Box<Listed>, ask: Ask },
@@ -204,6 +206,7 @@ impl<T: Transport> Reader<T> {
                 paused,
                 groups,
                 qps,
+                psns: numbers,
             } => {
                 let counters = counters && !paused;
                 let want = Want {
@@ -216,7 +219,8 @@ impl<T: Transport> Reader<T> {
                     Ok(device) => {
                         let mut answer =
                             self.list(&progress, before_ns, device, counts, before, (want, paused));
-                        if counters {
+                        if let Some(nldev) = self.nldev.as_mut().filter(|_| counters) {
+                            answer.psns = psns(nldev, index, &numbers);
                             let pace = Pace {
                                 always: groups,
                                 last: false,
