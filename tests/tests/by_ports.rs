@@ -157,12 +157,13 @@ fn senders_that_share_a_port_have_shares_by_psn() -> Result<()> {
     for end in ["va", "vb"] {
         output(Command::new("ip").args(["link", "set", end, "mtu", "9000"]))?;
     }
-    let of = |size: u64, qps| {
+    let of = |size: u64| {
         let pair = Perftest::new("ib_write_bw").size(size);
-        (pair.args(&["-m", "4096", "-q", qps]), size as f64)
+        (pair.args(&["-m", "4096"]), size as f64)
     };
-    // One queue pair beside three.
-    for (share, truth) in shares([of(65_536, "1"), of(65_536, "3")], 4)? {
+    // Their path MTUs were set before the window, so each acknowledgement may be some answer to a READ: here
+    // one comes for 64 packets.
+    for (share, truth) in shares([of(1 << 18), of(1 << 18)], 2)? {
         ensure!(share["source"] == "psn", "{share}");
         let rate = share["rate"]
             .as_f64()
@@ -170,7 +171,7 @@ fn senders_that_share_a_port_have_shares_by_psn() -> Result<()> {
         ensure!((rate - truth).abs() <= truth * 0.05, "{rate} of {truth}");
     }
     // Packets of 64 bytes beside full ones.
-    for (share, truth) in shares([of(64, "1"), of(4096, "1")], 2)? {
+    for (share, truth) in shares([of(64), of(4096)], 2)? {
         ensure!(share["rate"].is_null(), "{share} of {truth}");
         let most = share["at_most"]["rate"].as_f64().context("no bound")?;
         ensure!(most >= truth * 0.95, "{most} of {truth}");
