@@ -147,6 +147,8 @@ pub(super) struct Share {
     pub(super) packets: Option<Counter>,
     /// The part of its ports' packets that PSNs explain, where bytes are known by them.
     pub(super) explained: Option<f64>,
+    /// How much more than the middles of close bounds it may be.
+    above: [f64; 2],
 }
 
 impl Share {
@@ -158,6 +160,7 @@ impl Share {
         }; 2],
         packets: None,
         explained: None,
+        above: [0.0; 2],
     };
 
     /// Adds what PSNs say of a process, and returns whether its bytes are known better by that than by the
@@ -179,8 +182,9 @@ impl Share {
         let sum = &mut self.bytes[way];
         sum.rate = sum.rate.map(|sum| sum + close.unwrap_or(most));
         sum.source = sum.source.max(Source::Psn);
-        if close.is_none() {
-            sum.rate_is = RateIs::AtMost;
+        match close {
+            Some(close) => self.above[way] += most - close,
+            None => sum.rate_is = RateIs::AtMost,
         }
         self.explained = Some(self.explained.unwrap_or(1.0).min(shown.explained));
         true
@@ -433,9 +437,15 @@ impl Shares {
                 packets.total = packets.total.saturating_add(moved.packets);
             }
         }
-        let sums_of_bytes = sums.values_mut().flat_map(|share| &mut share.bytes);
-        for sum in sums_of_bytes.filter(|sum| sum.rate.is_none()) {
-            sum.rate_is = RateIs::Exact;
+        for (sum, above) in sums
+            .values_mut()
+            .flat_map(|share| share.bytes.iter_mut().zip(share.above))
+        {
+            match sum.rate {
+                None => sum.rate_is = RateIs::Exact,
+                Some(rate) if sum.rate_is == RateIs::AtMost => sum.rate = Some(rate + above),
+                Some(_) => {}
+            }
         }
         sums
     }
@@ -630,7 +640,7 @@ impl Shares {
                 if let Some((shown, rate)) = shown
                     .as_deref()
                     .and_then(|shown| shown.ways[way].as_ref())
-                    .zip(rate)
+                    .zip(rate.filter(|rate| *rate > 0.0))
                 {
                     if let Some(seconds) = new_seconds {
                         moved.add(way, shown, process, seconds);

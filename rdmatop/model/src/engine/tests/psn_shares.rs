@@ -320,3 +320,23 @@ fn ports_take_turns_and_one_with_too_many_queue_pairs_is_not_asked() {
     }
     assert!(is_bound(&snapshot, 1006));
 }
+
+#[test]
+fn a_share_in_a_sum_with_a_bound_is_a_bound_too() {
+    // A user of both ports; PSNs explain the packets of the first one alone.
+    let on = |device: u32, pair: Pair| Pair { device, ..pair };
+    let pairs = vec![
+        sender(10, 231, 10_000),
+        sender(11, 232, 30_000),
+        on(1, sender(20, 231, 10_000)),
+        on(1, sender(21, 233, 0)),
+    ];
+    let mut nics = Shared::new(2, pairs);
+    nics.seconds(3);
+    nics.counted[1][0] += 5_000;
+    nics.counted[1][2] += 5_000 * FULL;
+    let (rate, known, source) = sent(&nics.second(0), 231);
+    assert_eq!((known, source), (Known::AtMost, Source::Psn));
+    let truth = 20_000.0 * FULL as f64;
+    assert!(rate >= truth + 5_000.0 * FULL as f64, "{rate} of {truth}");
+}
