@@ -131,9 +131,9 @@ impl Moved {
     /// Adds what PSNs say of so many seconds.
     fn add(&mut self, way: usize, shown: &Way, process: u64, seconds: f64) {
         let part = shown.part(process);
-        self.bytes[way] = self.bytes[way].saturating_add((part.bytes[0] * seconds) as u64);
+        self.bytes[way] = self.bytes[way].saturating_add(whole(part.bytes[0] * seconds));
         if way == 0 {
-            self.packets = self.packets.saturating_add((part.packets * seconds) as u64);
+            self.packets = self.packets.saturating_add(whole(part.packets * seconds));
         }
     }
 }
@@ -661,6 +661,17 @@ impl Shares {
         }
         may_ask && moves && row.tx_packets.is_some()
     }
+}
+
+/// What is in it of whole ones.
+fn whole(count: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from float to integer saturates"
+    )]
+    let whole = count as u64;
+    whole
 }
 
 /// Whether data can have moved through it since `last_ns`.
