@@ -31,7 +31,7 @@ pub use processes::{
     LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
     TcpTotals,
 };
-pub use qps::{QpReading, QpsSample, SlotsSample, VerbsSample};
+pub use qps::{PsnReading, QpReading, QpsSample, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,9 @@ pub enum Input {
     Counters(Box<CountersSample>),
     /// All QPs of some devices, from a netlink dump: for the initial sync and for repair.
     Qps(Box<QpsSample>),
+    /// PSNs of queue pairs of shared ports, read just after the counters of their devices: the answer to
+    /// `Needs::psns`.
+    Psns(Vec<PsnReading>),
     /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),
     /// Verb counters.

@@ -21,6 +21,9 @@ pub enum Source {
     Hw,
     /// Counted by the port that no other process can have used: packets with headers.
     Port,
+    /// The process's share of what its ports counted, by the PSNs of their queue pairs: packets with headers, at
+    /// most 5 % wrong, or a bound.
+    Psn,
     /// RDMA netlink (nldev).
     Netlink,
     /// A file under /sys.
@@ -252,7 +255,11 @@ mod tests {
         };
         assert_eq!(known.plus(known), Counter::whole(14, Some(3.0), Source::Netlink));
         assert!(known.plus(part).partial && part.plus(known).partial);
-        for (one, other) in [(Source::Hw, Source::Port), (Source::Ebpf, Source::Uprobe)] {
+        for (one, other) in [
+            (Source::Hw, Source::Port),
+            (Source::Port, Source::Psn),
+            (Source::Ebpf, Source::Uprobe),
+        ] {
             let of = |source| Counter { source, ..known };
             assert_eq!(of(one).plus(of(other)).source, other);
             assert_eq!(of(other).plus(of(one)).source, other);

@@ -118,6 +118,7 @@ fn source(source: Source) -> &'static str {
         Source::Uprobe => "probes on the program",
         Source::Hw => "the NIC",
         Source::Port => "the port",
+        Source::Psn => "shares by PSN",
         Source::Netlink => "netlink",
         Source::Sysfs => "/sys",
         Source::Ethtool => "ethtool",

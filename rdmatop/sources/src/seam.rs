@@ -4,6 +4,7 @@
 //! another on the sampler thread, where they may block; sources that send on their own (the ring buffer) hold
 //! a [`Feed`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct Wants {
     pub openers: bool,
     /// Processes whose limit of locked memory is wanted.
     pub locked: Arc<[u32]>,
+    /// Numbers of the queue pairs whose PSNs are wanted, by the index of their device.
+    pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
     /// Nothing but `processes` and `openers` is wanted: this round is no sample.
     pub only_processes: bool,
 }

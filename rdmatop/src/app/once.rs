@@ -104,6 +104,7 @@ pub(super) async fn measure(
                 "rdmatop: measuring for {seconds} s; Ctrl-C ends it early"
             ));
         }
+        pump.sample_psns().await?;
         for left in (0..plan.looks).rev() {
             if ending.is_none() {
                 let closed = async {

@@ -247,6 +247,14 @@ impl Pump {
         }
     }
 
+    /// As [`Pump::sample`], if the last sample shows that PSNs are of use: what they say takes two readings.
+    pub(super) async fn sample_psns(&mut self) -> Result<(), Stop> {
+        if self.engine.psns().is_empty() {
+            return Ok(());
+        }
+        self.sample().await
+    }
+
     async fn answer(&mut self) -> Result<(), Stop> {
         let mut sink = Sink::Discard;
         let (_nobody, mut end) = watch::channel(None);
@@ -428,6 +436,7 @@ impl Pump {
             processes: Arc::default(),
             openers: false,
             locked: Arc::default(),
+            psns: Arc::default(),
             only_processes: false,
         };
         self.told_events = self.latest.health.events;
@@ -435,6 +444,9 @@ impl Pump {
         if !self.light {
             let needs = self.ask_of_processes(&mut wants);
             wants.openers = wants.counters && needs.openers;
+            if wants.counters {
+                wants.psns = needs.psns;
+            }
         }
         // A dump that began before the programs counted may miss QPs created in between.
         self.synced = on;

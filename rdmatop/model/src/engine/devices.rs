@@ -12,6 +12,7 @@ use super::{
     ports::Port,
     providers::Provider,
     psn::Passed,
+    psn_batches::PortTotals,
     table::Table,
 };
 use crate::{
@@ -368,6 +369,11 @@ impl Devices {
     /// are not counted.
     pub(super) fn passed(&mut self, uid: u64, port: u32, began_ns: u64) -> Option<Passed> {
         self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
+    }
+
+    /// What a port has counted.
+    pub(super) fn totals(&self, uid: u64, port: u32, now_ns: u64) -> Option<PortTotals> {
+        self.get(uid)?.ports.get(&port)?.totals(now_ns)
     }
 
     #[cfg(test)]

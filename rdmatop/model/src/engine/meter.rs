@@ -141,6 +141,11 @@ impl Meter {
         self.from = at;
     }
 
+    /// When the last reading was made, ns.
+    pub(super) fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
     /// Takes over the total, not the speed, of a row that turned out to be the same object.
     pub(super) fn join(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);

@@ -7,7 +7,7 @@
 //! * Sweeps of the counter slots give traffic (`traffic`), readings of devices give ports (`ports`).
 //! * Identity is apart from names, which are reused: `devices`, `qps`, `processes`, all in `machine`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rdmatop_common::event::{Record, kind};
 
@@ -43,6 +43,8 @@ mod processes;
 mod programs;
 mod providers;
 mod psn;
+mod psn_batches;
+mod psn_shares;
 mod qp;
 mod qps;
 mod readings;
@@ -85,6 +87,9 @@ pub struct Needs {
     /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
     /// lock? The answer is [`Input::Locked`].
     pub locked: Vec<u32>,
+    /// Queue pairs of ports that several processes share, by the index of their device: how far are their PSNs?
+    /// The answer is [`Input::Psns`], with counters read just before. The same until the next snapshot.
+    pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
 }
 
 /// Settings of the engine.
@@ -222,6 +227,10 @@ impl Engine {
                 self.machine.dump(&sample, &self.programs, now_ns);
                 self.traffic.no_slot.shown(&self.programs.ebpf().state);
                 self.readings.qps(sample.errors);
+            }
+            Input::Psns(read) => {
+                let shares = &mut self.snapshots.shares;
+                shares.psns(read, &mut self.machine.devices, now_ns);
             }
             Input::Slots(sample) => self
                 .traffic
@@ -387,7 +396,13 @@ impl Engine {
                     && self.machine.devices.lacks_contexts()
                     && self.snapshots.may_search(),
             locked,
+            psns: self.psns(),
         }
+    }
+
+    /// As [`Needs::psns`].
+    pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
+        self.snapshots.shares.psns_wanted()
     }
 
     /// As [`Needs::repair`], for a round that asks for no processes.

@@ -8,6 +8,7 @@ use super::{
     names,
     providers::{Entry, Provider, Role},
     psn::Passed,
+    psn_batches::PortTotals,
 };
 use crate::{
     input::{BondReading, MemberReading, PortReading, RawReading, RawSource},
@@ -15,6 +16,9 @@ use crate::{
     value::{Counter, Shared, Source},
 };
 use rdmatop_base::wire_bytes;
+
+/// The counter of READs that peers made (mlx5).
+const READS: &str = "rx_read_requests";
 
 /// One port of one generation of a device.
 #[derive(Debug, Default)]
@@ -249,6 +253,7 @@ impl Port {
             cnp_sent: role(Role::CnpSent),
             rnr_naks: role(Role::RnrNaks),
             all_of_rdma: self.provider.counts_all_of_rdma(),
+            ib_packets: self.provider.has_ib_packets(),
             rdma_alone: self.provider.counts_rdma_alone(self.row.link_layer.as_deref()),
             counters,
             gauges: self.gauges(),
@@ -345,6 +350,21 @@ impl Port {
         Some(Passed {
             since_ns,
             packets: now.saturating_sub(before),
+        })
+    }
+
+    /// What it has counted, and when that was read; `None` where packets or bytes are not counted, or not all.
+    pub(super) fn totals(&self, now_ns: u64) -> Option<PortTotals> {
+        let of = |role: Role| {
+            let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;
+            let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
+            Some((counter.total, first.meter.as_ref()?.at_ns()))
+        };
+        let reads = self.counters.iter().find(|held| *held.shown == *READS);
+        Some(PortTotals {
+            packets: [of(Role::TxPackets)?, of(Role::RxPackets)?],
+            bytes: [of(Role::TxBytes)?, of(Role::RxBytes)?],
+            reads: reads.and_then(|held| Some(held.counter(now_ns)?.total)),
         })
     }
 

@@ -109,7 +109,7 @@ impl Rows {
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
-                (_, None) => share.map(|[tx, rx]| (tx.certain_rate(), rx.certain_rate())),
+                (_, None) => share.map(|share| share.bytes.map(Counter::certain_rate).into()),
             };
             if let Some(rates) = points {
                 process.series.push(rates, "bytes", HISTORY);
@@ -119,10 +119,12 @@ impl Rows {
                 row.traffic.is_partial();
             }
             // Where nothing else is known of bytes.
-            if let Some([tx, rx]) = share
+            if let Some(share) = share
                 && row.traffic.tx_bytes.or(row.traffic.rx_bytes).is_none()
             {
-                (row.traffic.tx_bytes, row.traffic.rx_bytes) = (Some(*tx), Some(*rx));
+                [row.traffic.tx_bytes, row.traffic.rx_bytes] = share.bytes.map(Some);
+                row.traffic.tx_packets = row.traffic.tx_packets.or(share.packets);
+                row.psn_explains = share.explained;
             }
             let rates = recent_rates(all_packets, &row.traffic);
             row.recent = process.average.push(now_ns, rates);
@@ -169,7 +171,7 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
         ns: 0,
         tx,
         rx,
-        whole: source == Source::Port,
+        whole: matches!(source, Source::Port | Source::Psn),
         source,
     })
 }

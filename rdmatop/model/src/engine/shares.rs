@@ -2,7 +2,7 @@
 //!
 //! What a program posts to a NIC bypasses the kernel, and nothing counts it; the NIC's ports count. Where one
 //! process alone has queue pairs that can carry data on a port, what the port counted is its. Where several
-//! have, each moved at most that.
+//! have, each moved at most that, or a part by the PSNs of its queue pairs (`psn_shares.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,13 +10,16 @@ use std::{
 };
 
 use super::{
+    devices::Devices,
     losses::Losses,
     processes::Processes,
     programs::Programs,
+    psn_batches::{Batches, Place},
+    psn_shares::Way,
     unlisted::{Makers, Told},
 };
 use crate::{
-    input::{EbpfState, ProcessFacts},
+    input::{EbpfState, ProcessFacts, PsnReading},
     judgement::{are_known, is_of_the_core},
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Unlisted},
     value::{Counter, RateIs, Source},
@@ -32,9 +35,6 @@ const ASKED: usize = 256;
 /// A process is asked about again after so long at the earliest, ns: whoever has calls lost must not have
 /// others read all the time.
 const ASKED_AGAIN_NS: u64 = 10_000_000_000;
-
-/// A device's uid and the number of a port.
-type Place = (u64, u32);
 
 /// Whose a queue pair is, or may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,16 +123,73 @@ struct Moved {
     bytes: [u64; 2],
     /// More may be its.
     short: [bool; 2],
+    /// Packets sent, by PSN.
+    packets: u64,
 }
 
-/// What is known of the bytes that a process sent and received, by its ports.
-pub(super) type Share = [Counter; 2];
+impl Moved {
+    /// Adds what PSNs say of so many seconds.
+    fn add(&mut self, way: usize, shown: &Way, process: u64, seconds: f64) {
+        let part = shown.part(process);
+        self.bytes[way] = self.bytes[way].saturating_add(whole(part.bytes[0] * seconds));
+        if way == 0 {
+            self.packets = self.packets.saturating_add(whole(part.packets * seconds));
+        }
+    }
+}
 
-/// Returns the sum over no port, to which shares are added.
-const NOTHING: Counter = Counter {
-    rate_is: RateIs::Exact,
-    ..Counter::whole(0, Some(0.0), Source::Port)
-};
+/// What is known of a process by its ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// Bytes sent and received.
+    pub(super) bytes: [Counter; 2],
+    /// Packets sent, if PSNs say something of them.
+    pub(super) packets: Option<Counter>,
+    /// The part of its ports' packets that PSNs explain, where bytes are known by them.
+    pub(super) explained: Option<f64>,
+    /// How much more than the middles of close bounds it may be.
+    above: [f64; 2],
+}
+
+impl Share {
+    /// The sum over no port, to which shares are added.
+    const NOTHING: Self = Self {
+        bytes: [Counter {
+            rate_is: RateIs::Exact,
+            ..Counter::whole(0, Some(0.0), Source::Port)
+        }; 2],
+        packets: None,
+        explained: None,
+        above: [0.0; 2],
+    };
+
+    /// Adds what PSNs say of a process, and returns whether its bytes are known better by that than by the
+    /// port, of which they are `rate` at most.
+    fn add(&mut self, way: usize, shown: &Way, process: u64, rate: f64) -> bool {
+        let part = shown.part(process);
+        if way == 0 {
+            let before = self.packets.and_then(|packets| packets.rate).unwrap_or_default();
+            // Queue pairs that nobody lists have more.
+            self.packets = Some(Counter {
+                partial: true,
+                ..Counter::whole(0, Some(before + part.packets), Source::Psn)
+            });
+        }
+        let (close, most) = (part.close(), part.bytes[1]);
+        if close.is_none() && most >= rate {
+            return false;
+        }
+        let sum = &mut self.bytes[way];
+        sum.rate = sum.rate.map(|sum| sum + close.unwrap_or(most));
+        sum.source = sum.source.max(Source::Psn);
+        match close {
+            Some(close) => self.above[way] += most - close,
+            None => sum.rate_is = RateIs::AtMost,
+        }
+        self.explained = Some(self.explained.unwrap_or(1.0).min(shown.explained));
+        true
+    }
+}
 
 /// What a snapshot shows of the users of ports.
 struct PortUsers<'a> {
@@ -143,6 +200,10 @@ struct PortUsers<'a> {
     makers: &'a Makers,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     records: bool,
+    /// Records say of each queue pair when it came and went, but for those that were lost.
+    follows: bool,
+    /// No record was ever lost.
+    all_told: bool,
     /// Programs are being attached.
     starts: bool,
     now_ns: u64,
@@ -202,11 +263,14 @@ pub(super) struct Shares {
     lost: Option<u64>,
     /// See [`Self::wants_contexts`].
     wants_contexts: bool,
+    /// PSNs of ports that several users share.
+    batches: Batches,
 }
 
 impl Shares {
     /// Two rows turned out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
+        self.batches.forget();
         for port in self.ports.values_mut() {
             if let Some(last) = port.users.remove(&User::Process(from)) {
                 port.users.insert(User::Process(to), last);
@@ -224,6 +288,7 @@ impl Shares {
                 sum.bytes[way] = sum.bytes[way].saturating_add(moved.bytes[way]);
                 sum.short[way] |= moved.short[way];
             }
+            sum.packets = sum.packets.saturating_add(moved.packets);
         }
     }
 
@@ -257,6 +322,27 @@ impl Shares {
         self.wants_contexts
     }
 
+    /// Takes over PSNs, with what their ports have counted.
+    pub(super) fn psns(&mut self, read: Vec<PsnReading>, devices: &mut Devices, now_ns: u64) {
+        let mut ports: BTreeMap<Place, BTreeMap<u32, PsnReading>> = BTreeMap::new();
+        for qp in read {
+            let device = devices.resolve(qp.device_index, None, qp.at_ns);
+            if let Some(port) = qp.port {
+                ports.entry((device, port)).or_default().insert(qp.qpn, qp);
+            }
+        }
+        for (place, qps) in ports {
+            if let Some(totals) = devices.totals(place.0, place.1, now_ns) {
+                self.batches.read(place, totals, qps);
+            }
+        }
+    }
+
+    /// Queue pairs whose PSNs are wanted.
+    pub(super) fn psns_wanted(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
+        Arc::clone(&self.batches.plan)
+    }
+
     /// Processes whose facts are wanted.
     pub(super) fn take_wanted(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.wanted)
@@ -287,6 +373,8 @@ impl Shares {
             processes,
             makers,
             records,
+            follows: programs.follow_qps(),
+            all_told: losses.records() == 0,
             starts: matches!(programs.ebpf().state, EbpfState::Starting),
             now_ns,
         })
@@ -296,6 +384,9 @@ impl Shares {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
         self.snapshot += 1;
         self.wants_contexts = false;
+        if !seen.records {
+            self.batches.forget();
+        }
         let device = |uid: u64| seen.devices.iter().find(|device| device.uid == uid);
         let ports: Vec<(&PortRow, &DeviceRow)> = seen
             .ports
@@ -316,6 +407,7 @@ impl Shares {
             let is = |(port, _): &(&PortRow, &DeviceRow)| (port.device_uid, port.port) == *place;
             ports.iter().any(is)
         });
+        self.batches.keep(|place| self.ports.contains_key(place));
         for (port, _) in &ports {
             self.ports.entry((port.device_uid, port.port)).or_default();
         }
@@ -324,22 +416,37 @@ impl Shares {
         self.users_of_devx(seen);
         let open = open(seen);
         self.note_makers(seen, &open);
+        let mut shared = BTreeMap::new();
         for (port, device) in ports {
             let openers = self.openers(device, seen, &open);
-            self.port(seen, (port, device), &openers, &mut sums);
+            if self.port(seen, (port, device), &openers, &mut sums) {
+                shared.extend(device.index.map(|index| ((port.device_uid, port.port), index)));
+            }
         }
+        self.batches.plan(&shared, seen.qps, seen.now_ns);
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.
             let may_hide =
                 device(place.0).is_some_and(DeviceRow::may_hide_qps) && !seen.knows_all_of(*process);
-            let sums = sums.entry(*process).or_insert([NOTHING; 2]);
+            let sums = sums.entry(*process).or_insert(Share::NOTHING);
             for way in [0, 1] {
-                sums[way].total = sums[way].total.saturating_add(moved.bytes[way]);
-                sums[way].partial |= moved.short[way] || may_hide;
+                let sum = &mut sums.bytes[way];
+                sum.total = sum.total.saturating_add(moved.bytes[way]);
+                sum.partial |= moved.short[way] || may_hide;
+            }
+            if let Some(packets) = &mut sums.packets {
+                packets.total = packets.total.saturating_add(moved.packets);
             }
         }
-        for sum in sums.values_mut().flatten().filter(|sum| sum.rate.is_none()) {
-            sum.rate_is = RateIs::Exact;
+        for (sum, above) in sums
+            .values_mut()
+            .flat_map(|share| share.bytes.iter_mut().zip(share.above))
+        {
+            match sum.rate {
+                None => sum.rate_is = RateIs::Exact,
+                Some(rate) if sum.rate_is == RateIs::AtMost => sum.rate = Some(rate + above),
+                Some(_) => {}
+            }
         }
         sums
     }
@@ -363,7 +470,7 @@ impl Shares {
             let ports = (device, *ports.start())..=(device, *ports.end());
             let mut known = self.ports.range_mut(ports).peekable();
             if let (None, User::Process(process)) = (known.peek(), user) {
-                for sum in sums.entry(process).or_insert([NOTHING; 2]) {
+                for sum in &mut sums.entry(process).or_insert(Share::NOTHING).bytes {
                     (sum.rate, sum.partial) = (None, true);
                 }
             }
@@ -491,17 +598,18 @@ impl Shares {
         }
     }
 
-    /// Adds what a port says to the sums of its users.
+    /// Adds what a port says to the sums of its users. Returns whether PSNs would say more: several users share
+    /// it, and it moves.
     fn port(
         &mut self,
         seen: &PortUsers<'_>,
         (row, device): (&PortRow, &DeviceRow),
         openers: &[Opener],
         sums: &mut BTreeMap<u64, Share>,
-    ) {
+    ) -> bool {
         let place = (row.device_uid, row.port);
         let Some(port) = self.ports.get_mut(&place) else {
-            return;
+            return false;
         };
         let last = Last {
             snapshot: self.snapshot,
@@ -521,6 +629,14 @@ impl Shares {
             && seen.makers.since_ns.is_some()
             && device.may_hide_qps()
             && processes.count() == 1;
+        let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
+        let batches = Some(&mut self.batches).filter(|_| may_ask);
+        let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
+        let new_seconds = shown
+            .as_ref()
+            .filter(|shown| shown.is_new)
+            .map(|shown| shown.seconds);
+        let mut moves = false;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
             let now = whole.map(|counter| counter.total);
@@ -536,15 +652,44 @@ impl Shares {
                     Some(0) => {}
                     _ => moved.short[way] = true,
                 }
-                let sum = &mut sums.entry(process).or_insert([NOTHING; 2])[way];
+                let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
+                moves |= rate != Some(0.0);
+                if let Some((shown, rate)) = shown
+                    .as_deref()
+                    .and_then(|shown| shown.ways[way].as_ref())
+                    .zip(rate.filter(|rate| *rate > 0.0))
+                {
+                    if let Some(seconds) = new_seconds {
+                        moved.add(way, shown, process, seconds);
+                    }
+                    if share.add(way, shown, process, rate) {
+                        continue;
+                    }
+                }
+                let sum = &mut share.bytes[way];
                 sum.rate = sum.rate.zip(rate).map(|(sum, rate)| sum + rate);
                 if sole.is_none() && rate != Some(0.0) {
                     sum.rate_is = RateIs::AtMost;
                 }
             }
         }
+        if let Some(shown) = shown {
+            shown.is_new = false;
+        }
+        may_ask && moves && row.tx_packets.is_some()
     }
+}
+
+/// What is in it of whole ones.
+fn whole(count: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from float to integer saturates"
+    )]
+    let whole = count as u64;
+    whole
 }
 
 /// Whether data can have moved through it since `last_ns`.

@@ -87,6 +87,7 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
         |p: &P, _| p.gpus.as_deref().map_or(Value::Unknown, |gpus| Value::Text(Cow::Owned(addresses(gpus))))).detail(33, "GPUs"),
     Field::new(Kind::Object, "bound", "how busy the links and the GPUs of its job are, and which of them it waits for (communication-bound, compute-bound)",
         |p: &P, _| p.bound.map_or(Value::Unknown, |bound| Value::Text(Cow::Owned(bound.line())))).detail(35, "links"),
+    object("psn_explains", "part of its ports' packets that PSNs explain, where its bytes are shares by PSN"),
     object("tcp", "what it moves by TCP although it could use RDMA"),
     object("libraries", "mapped libraries of interest"),
     object("environ", "RDMA-relevant environment"),

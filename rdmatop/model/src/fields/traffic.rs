@@ -67,7 +67,7 @@ fields! {
     rx(priority, place) = rate("rx", "bytes of receive completions; else of ports", rate rx_bytes)
         .unit(Unit::Bytes).sense(Sense::Received)
         .json("rx_bytes.rate").screen("RX", priority, (7, 8)).page(place, "RX/s").detail(150, "bytes of receive WRs");
-    packets() = rate("packets", "packets sent per second: of a QP from the movement of its send PSN, of a process as the NIC counts them",
+    packets() = rate("packets", "packets sent per second: of a QP from the movement of its send PSN, of a process as the NIC counts them, or by those PSNs",
         rate tx_packets).json("tx_packets.rate").detail(160, "packets sent");
     completions() = rate("cqe", "completions per second", rate completions).json("completions.rate").detail(170, "completions");
     err(priority, place) = counter("err", "completions with an error, total", total completion_errors)

@@ -46,6 +46,25 @@ pub struct QpReading {
     pub kern_name: Option<String>,
 }
 
+/// The PSNs of a queue pair that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PsnReading {
+    /// Device index.
+    pub device_index: u32,
+    /// Port, when the kernel gave one.
+    pub port: Option<u32>,
+    /// QP number.
+    pub qpn: u32,
+    /// The state that the kernel gave.
+    pub state: Option<QpState>,
+    /// Send PSN, 24 bits.
+    pub sq_psn: Option<u32>,
+    /// Receive PSN, 24 bits.
+    pub rq_psn: Option<u32>,
+    /// `CLOCK_MONOTONIC` in the middle of the request, ns.
+    pub at_ns: u64,
+}
+
 /// Slots in use.
 #[derive(Clone, Debug, Default)]
 pub struct SlotsSample {

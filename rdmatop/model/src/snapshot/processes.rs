@@ -60,6 +60,9 @@ pub struct ProcessRow {
     /// How busy the links of its job were, and whether the job waits for them; `None` if that is not known.
     /// It is concluded from all rows, so a filter does not change it.
     pub bound: Option<Bound>,
+    /// The part of the packets of its ports that PSNs explain, where its bytes are known by them (source
+    /// `psn`): of several ports, and of Tx and Rx, the least.
+    pub psn_explains: Option<f64>,
     /// What it moved in the last seconds; `None` if that is not known.
     #[serde(skip)]
     pub recent: Option<Recent>,

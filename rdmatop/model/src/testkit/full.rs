@@ -599,6 +599,7 @@ fn ports() -> Vec<PortRow> {
         cnp_sent: from(Source::Netlink, 1, 0.0),
         rdma_alone: true,
         all_of_rdma: true,
+        ib_packets: true,
         rnr_naks: from(Source::Netlink, 8, 0.0),
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
@@ -695,6 +696,7 @@ fn processes() -> Vec<ProcessRow> {
             }],
         }],
         bound: Some(bound(false)),
+        psn_explains: Some(0.97),
         recent: None,
         limited: None,
         locked: None,

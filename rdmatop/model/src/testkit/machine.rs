@@ -11,11 +11,11 @@ use zerocopy::FromZeros as _;
 
 use crate::engine::{Engine, EngineConfig};
 use crate::findings::FindingId;
-use crate::ib::{Gid, PhysState, PortState};
+use crate::ib::{Gid, PhysState, PortState, QpState};
 use crate::input::{
     BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts,
-    Input, LockedMemory, MemberReading, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts, RawReading,
-    RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
+    Input, LockedMemory, MemberReading, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts, PsnReading,
+    RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::snapshot::{Snapshot, may_hide_qps};
 
@@ -64,6 +64,8 @@ struct Qp {
     slot: QpSlot,
     counted: bool,
     work: Work,
+    /// Packets that it moves each way in a second, and has moved.
+    packets: [f64; 2],
     /// Exact totals: send WRs, receives, packets sent again, RNR waits.
     done: [f64; 4],
 }
@@ -391,6 +393,7 @@ impl Machine {
             },
             counted,
             work: Work::default(),
+            packets: [0.0; 2],
             done: [0.0; 4],
         });
         self.record(at, comm, kind::QP_CREATE, None, None);
@@ -404,6 +407,38 @@ impl Machine {
     /// What a QP does from now on.
     pub fn work(&mut self, qp: usize, work: Work) {
         self.qps[qp].work = work;
+    }
+
+    /// How many packets each QP of a process sends and receives in a second from now on, by its PSNs.
+    pub fn packets(&mut self, pid: u32, per_s: f64) {
+        for qp in self.qps.iter_mut().filter(|qp| qp.slot.owner_pid == pid) {
+            qp.packets[0] = per_s;
+        }
+    }
+
+    fn read_psns(&mut self) {
+        for qp in &mut self.qps {
+            qp.packets[1] += qp.packets[0];
+        }
+        let wanted = self.engine.psns();
+        let is_wanted = |qp: &&Qp| {
+            let numbers = wanted.get(&qp.slot.device_index);
+            numbers.is_some_and(|numbers| numbers.contains(&qp.slot.qpn))
+        };
+        let read = |qp: &Qp| {
+            let psn = u32::try_from(count(qp.packets[1]) & 0xff_ffff).ok();
+            PsnReading {
+                device_index: qp.slot.device_index,
+                port: Some(1),
+                qpn: qp.slot.qpn,
+                state: Some(QpState::RTS),
+                sq_psn: psn,
+                rq_psn: psn,
+                at_ns: self.now,
+            }
+        };
+        let read = self.qps.iter().filter(is_wanted).map(read).collect();
+        self.apply(Input::Psns(read));
     }
 
     /// How often a process calls a verb from now on, and how many of the calls of a second fail.
@@ -585,6 +620,7 @@ impl Machine {
         for _ in 0..seconds {
             self.now = (self.now / S + 1) * S;
             self.read_devices();
+            self.read_psns();
             self.sweep();
             self.count_calls();
             self.look_at_tcp();

@@ -155,6 +155,7 @@ pub fn rail(n: u64, name: &str, rate: Option<u64>, tx: Option<f64>, rx: Option<f
         rnr_naks: Some(count(0, 0.0, Source::Netlink)),
         rdma_alone: true,
         all_of_rdma: true,
+        ib_packets: true,
         counters: vec![
             named("duplicate_request", 0, 0.0),
             named("out_of_sequence", 118, 3.0),

@@ -353,6 +353,7 @@ impl DeviceSource {
                     always: self.counting,
                     last: wants.last,
                 },
+                psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
                 states: true,
                 qps: entry.owes_qps.is_some(),
                 counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
@@ -465,6 +466,7 @@ impl DeviceSource {
                     always: self.counting,
                     last: wants.last,
                 },
+                psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
                 states: states && counts.is_some(),
                 qps: wants.qps || entry.owes_qps.is_some(),
                 counts: match counts {

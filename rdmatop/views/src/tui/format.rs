@@ -107,7 +107,7 @@ fn mark(known: Known, source: Source) -> &'static str {
     match (known, source) {
         (Known::AtLeast, _) => ">",
         (Known::AtMost, _) => "<",
-        (Known::Exact, Source::Est) => "~",
+        (Known::Exact, Source::Est | Source::Psn) => "~",
         (Known::Exact, _) => "",
     }
 }

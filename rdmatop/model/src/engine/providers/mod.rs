@@ -181,6 +181,12 @@ impl Provider {
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
+    /// Whether its packets are those of InfiniBand and RoCE, and its counters of packets and of bytes count the
+    /// same ones. Those of EFA and Omni-Path may be larger.
+    pub(super) fn has_ib_packets(self) -> bool {
+        matches!(self, Self::Rxe | Self::Mlx5 | Self::Mlx4)
+    }
+
     /// Whether its byte counters count every byte of a queue pair.
     pub(super) fn counts_all_of_rdma(self) -> bool {
         self.table().carries.all_of_rdma()

@@ -9,7 +9,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md"
 const TABLES: [&str; 3] = ["BTreeMap<", "HashMap<", "NumberMap<"];
 /// Tables by what never comes again, or means the same for ever: `uid`s, and numbers of ports, verbs and
 /// errnos of one row; texts.
-const OF_CONSTANTS: [&str; 13] = [
+const OF_CONSTANTS: [&str; 14] = [
     "Calls::errnos",
     "Device::ports",
     "Dump::passed",
@@ -23,6 +23,7 @@ const OF_CONSTANTS: [&str; 13] = [
     "Shares::moved",
     "Shares::ports",
     "VerbNames::known",
+    "Way::users",
 ];
 
 /// The fields of the structs in a source file, each with its type.

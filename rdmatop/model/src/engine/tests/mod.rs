@@ -39,6 +39,7 @@ mod probed_sums;
 mod processes;
 mod programs;
 mod properties;
+mod psn_shares;
 mod rates;
 mod removal;
 mod shares;

@@ -12,7 +12,7 @@ use super::{
 };
 use rdmatop_model::{
     cause::{Cause, Concerns},
-    input::{DeviceGroups, DeviceReading, PortCounters, QpsSample},
+    input::{DeviceGroups, DeviceReading, PortCounters, PsnReading, QpsSample, ReadAt},
 };
 use rdmatop_sources::{
     clock::now,
@@ -69,6 +69,8 @@ pub(super) struct Ask {
     pub(super) paused: bool,
     /// How often to read counters that QPs are bound to.
     pub(super) pace: Pace,
+    /// Numbers of the queue pairs whose PSNs are wanted.
+    pub(super) psns: Vec<u32>,
     /// States of its ports.
     pub(super) states: bool,
     pub(super) qps: bool,
@@ -124,6 +126,8 @@ pub(super) struct DeviceAnswer {
     pub(super) changed: Option<DeviceReading>,
     /// The device's counters.
     pub(super) ports: Vec<PortCounters>,
+    /// PSNs of its queue pairs.
+    pub(super) psns: Vec<PsnReading>,
     /// Counters that its QPs are bound to.
     pub(super) groups: Option<DeviceGroups>,
     /// Bytes of its regions by process.
@@ -187,7 +191,13 @@ impl<T: Transport> Reader<T> {
                 ask,
             } => {
                 let mut answer = match self.identity(&progress, index) {
-                    Ok(device) => self.list(&progress, before_ns, device, before, &ask),
+                    Ok(device) => {
+                        let mut answer = self.list(&progress, before_ns, device, before, &ask);
+                        if let Some(nldev) = self.nldev.as_mut().filter(|_| ask.counters && !ask.paused) {
+                            answer.psns = psns(nldev, index, &ask.psns);
+                        }
+                        answer
+                    }
                     Err(error) => DeviceAnswer {
                         listed: before,
                         errors: Some(vec![error.of(format!("device {name}")).cause(of_device(&name))]),
@@ -352,6 +362,7 @@ impl<T: Transport> Reader<T> {
                 let read = listed.read(&self.root, nldev, &mut answer.ports);
                 answer.broke = listed.broke;
                 read.map_err(|_| ())?;
+                answer.psns = psns(nldev, listed.device().index, &ask.psns);
             }
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
@@ -395,6 +406,28 @@ impl<T: Transport> Reader<T> {
 
 fn of_device(name: &Name) -> Concerns {
     Concerns::Device(name.to_string())
+}
+
+/// The PSNs of queue pairs, each asked for by its number: the driver is asked about no other. One that is gone
+/// is left out, and when the kernel refuses, the rest is too.
+fn psns<T: Transport>(nldev: &mut Nldev<T>, device_index: u32, numbers: &[u32]) -> Vec<PsnReading> {
+    let mut out = Vec::with_capacity(numbers.len());
+    for qpn in numbers {
+        let before_ns = now().mono_ns;
+        let Ok(read) = nldev.qp(device_index, *qpn) else {
+            break;
+        };
+        out.extend(read.map(|qp| PsnReading {
+            device_index,
+            port: qp.port,
+            qpn: qp.lqpn,
+            state: qp.state,
+            sq_psn: qp.sq_psn,
+            rq_psn: qp.rq_psn,
+            at_ns: ReadAt::between(before_ns, now().mono_ns).mono_ns,
+        }));
+    }
+    out
 }
 
 /// The processes that have a device open, if it may have queue pairs that the kernel does not list. `None`

@@ -6,7 +6,10 @@ use super::job::DeviceAnswer;
 use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
-    input::{CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, QpsSample},
+    input::{
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PsnReading,
+        QpsSample,
+    },
 };
 
 /// A round, or the answers that arrived late before it.
@@ -29,6 +32,7 @@ pub(super) struct Round {
     sums: Option<BTreeMap<u32, u64>>,
     dumps: Vec<QpsSample>,
     groups: Vec<DeviceGroups>,
+    psns: Vec<PsnReading>,
 }
 
 /// What else the inputs of a round need.
@@ -70,6 +74,7 @@ impl Round {
             && self.sums.is_none()
             && self.dumps.is_empty()
             && self.groups.is_empty()
+            && self.psns.is_empty()
     }
 
     /// Whether it sends which devices there are.
@@ -98,6 +103,7 @@ impl Round {
         }
         self.dumps.extend(answer.qps);
         self.groups.extend(answer.groups);
+        self.psns.extend(answer.psns);
     }
 
     /// Sends everything.
@@ -123,6 +129,10 @@ impl Round {
         if !counted.ports.is_empty() || !counted.changed.is_empty() || counted.mr_bytes.is_some() {
             self.counted.mono_ns = mono_ns;
             out(Input::Counters(Box::new(self.counted)));
+        }
+        // Just after the counters that they are compared with.
+        if !self.psns.is_empty() {
+            out(Input::Psns(self.psns));
         }
         let mut own = QpsSample {
             mono_ns: self.before_ns,

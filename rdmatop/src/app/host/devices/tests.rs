@@ -1085,3 +1085,30 @@ fn the_log_is_taken_in_each_round_and_no_critical_line_is_ours() {
     }
     assert_eq!(host.source.pauses().count(), 1);
 }
+
+#[test]
+fn a_wanted_psn_costs_one_request_and_comes_after_the_counters() {
+    let mut host = Host::new(1);
+    host.kernel
+        .change(0, |made| made.qps = vec![(17, 5), (18, 7), (19, 9)]);
+    // A round that lists the device, and one that reads it again. There is no QP 99.
+    for round in 0..2 {
+        let wants = Wants {
+            round,
+            counters: true,
+            psns: Arc::new([(0, vec![17, 99, 19])].into()),
+            ..Wants::default()
+        };
+        let (mut read, mut counted) = (Vec::new(), false);
+        host.source.poll(&wants, &mut |input| match input {
+            Input::Devices(_) | Input::Counters(_) => counted = true,
+            Input::Psns(psns) => {
+                assert!(counted);
+                read.extend(psns.iter().map(|qp| (qp.qpn, qp.sq_psn)));
+            }
+            _ => {}
+        });
+        assert_eq!(read, [(17, Some(5)), (19, Some(9))]);
+        assert_eq!(host.kernel.asked(cmd::RES_QP_GET).len(), 3);
+    }
+}

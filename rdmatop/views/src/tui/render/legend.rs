@@ -77,6 +77,10 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     if sums.any(|sum| sum.partial && sum.known().is_some()) {
         out.push((state.glyphs.bound[1].to_owned(), "at least"));
     }
+    let mut rows = snapshot.processes.iter();
+    if state.tab == Tab::Processes && rows.any(|row| row.psn_explains.is_some()) {
+        out.push(("~".to_owned(), "share by PSN"));
+    }
     if state.shows(Known::AtMost) {
         out.push(("<".to_owned(), "at most"));
     }

@@ -1,0 +1,294 @@
+//! Readings of the PSNs of ports that several users share: which are asked for, and what two of them say.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{
+    meter::{MIN_INTERVAL_NS, SECOND, per_second},
+    psn_shares::{PortRates, QpRates, Way, ways},
+};
+use crate::{
+    ib::{QpState, QpType},
+    input::PsnReading,
+    snapshot::QpRow,
+};
+
+/// Queue pairs whose PSNs are asked for each second at most, on all devices together: each costs a command of
+/// the firmware.
+const REQUESTS: u64 = 200;
+/// So many packets of a port move a PSN, if its driver reports them.
+const ENOUGH: u64 = 1000;
+/// After so many readings in a row in which no PSN moved, nobody asks for so long, ns.
+const STILL: u32 = 3;
+const QUIET_NS: u64 = 600 * SECOND;
+/// A PSN has 24 bits. A QP that went back to an older packet by less than the rest is known from one that
+/// went on.
+const ROUND: u64 = (1 << 24) - (1 << 20);
+/// A share is shown for so long after it was read, ns, or for twice the time that it is of.
+const FRESH_NS: u64 = 3 * SECOND;
+
+/// A device's uid and the number of a port.
+pub(super) type Place = (u64, u32);
+
+/// What a port had counted when it was last read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortTotals {
+    /// Packets sent and received, with the time of the reading, ns.
+    pub(super) packets: [(u64, u64); 2],
+    pub(super) bytes: [(u64, u64); 2],
+    /// READs of peers; `None`: the NIC does not count them.
+    pub(super) reads: Option<u64>,
+}
+
+/// A reading of a port and its queue pairs.
+#[derive(Clone, Debug)]
+struct Batch {
+    at_ns: u64,
+    port: PortTotals,
+    qps: BTreeMap<u32, PsnReading>,
+}
+
+/// What two readings of a port say.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) ways: [Option<Way>; 2],
+    /// The time that it is of.
+    pub(super) seconds: f64,
+    until_ns: u64,
+    /// Nobody has added it to the totals yet.
+    pub(super) is_new: bool,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    asked_ns: u64,
+    /// The last reading, and one that the next snapshot compares with it.
+    last: Option<Batch>,
+    new: Option<Batch>,
+    shown: Option<Shown>,
+    /// Readings in a row in which no PSN moved, although the port did.
+    still: u32,
+    quiet_until_ns: u64,
+}
+
+impl Port {
+    /// What was read is not followed any more.
+    fn forget(&mut self) {
+        (self.last, self.new, self.shown) = (None, None, None);
+    }
+}
+
+/// Keeps what was read of ports, and decides what is read next.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    ports: BTreeMap<Place, Port>,
+    /// Requests that may be made now, in parts of a second.
+    credit_ns: u64,
+    last_ns: u64,
+    /// Numbers of the queue pairs to ask for, by the index of their device.
+    pub(super) plan: Arc<BTreeMap<u32, Vec<u32>>>,
+}
+
+impl Batches {
+    /// Keeps the ports that are there.
+    pub(super) fn keep(&mut self, is_there: impl Fn(&Place) -> bool) {
+        self.ports.retain(|place, _| is_there(place));
+    }
+
+    /// Records were lost, or owners of queue pairs have changed.
+    pub(super) fn forget(&mut self) {
+        self.ports.values_mut().for_each(Port::forget);
+    }
+
+    /// Takes over a reading of a port.
+    pub(super) fn read(&mut self, place: Place, port: PortTotals, qps: BTreeMap<u32, PsnReading>) {
+        let Some(known) = self.ports.get_mut(&place) else {
+            return;
+        };
+        let at_ns = qps.values().map(|qp| qp.at_ns).max().unwrap_or(0);
+        known.new = Some(Batch { at_ns, port, qps });
+    }
+
+    /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that what
+    /// a modify set is known.
+    pub(super) fn look(
+        &mut self,
+        place: Place,
+        qps: &[Arc<QpRow>],
+        all_told: bool,
+        now_ns: u64,
+    ) -> Option<&mut Shown> {
+        let port = self.ports.get_mut(&place)?;
+        if let Some(new) = port.new.take() {
+            let of_it = |qp: &&Arc<QpRow>| qp.device_uid == Some(place.0) && qp.port == Some(place.1);
+            let rows = qps.iter().filter(of_it).map(|qp| &**qp);
+            port.shown = None;
+            if let Some(last) = port.last.take() {
+                port.shown = last.until(&new, rows, all_told);
+                if last.psns_moved(&new) {
+                    port.still = 0;
+                } else if last.packets(&new) >= ENOUGH {
+                    port.still += 1;
+                }
+            }
+            if port.still >= STILL {
+                (port.still, port.quiet_until_ns) = (0, now_ns.saturating_add(QUIET_NS));
+            }
+            port.last = Some(new);
+        }
+        port.shown.as_mut().filter(|shown| now_ns <= shown.until_ns)
+    }
+
+    /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns. Of a
+    /// port with more of them than may be asked for in a second none is.
+    pub(super) fn plan(&mut self, shared: &BTreeMap<Place, u32>, qps: &[Arc<QpRow>], now_ns: u64) {
+        let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
+        self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));
+        self.credit_ns = self.credit_ns.min(REQUESTS * SECOND);
+        for (_, port) in self
+            .ports
+            .iter_mut()
+            .filter(|(place, _)| !shared.contains_key(place))
+        {
+            port.forget();
+        }
+        let mut numbers: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
+        if !shared.is_empty() {
+            for qp in qps.iter().filter(|qp| is_asked(qp)) {
+                let place = qp.device_uid.zip(qp.port);
+                if let Some(place) = place.filter(|place| shared.contains_key(place)) {
+                    numbers.entry(place).or_default().push(qp.qpn);
+                }
+            }
+        }
+        let mut plan: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut turns: BTreeSet<(u64, Place)> = BTreeSet::new();
+        for place in numbers.keys() {
+            let port = self.ports.entry(*place).or_default();
+            if port.quiet_until_ns <= now_ns {
+                turns.insert((port.asked_ns, *place));
+            }
+        }
+        for (_, place) in turns {
+            let Some((index, numbers)) = shared.get(&place).zip(numbers.remove(&place)) else {
+                continue;
+            };
+            let cost = (numbers.len() as u64).saturating_mul(SECOND);
+            if cost > REQUESTS * SECOND {
+                continue;
+            }
+            // Those that have waited longest come first, also where they are many.
+            let Some(left) = self.credit_ns.checked_sub(cost) else {
+                break;
+            };
+            self.credit_ns = left;
+            if let Some(port) = self.ports.get_mut(&place) {
+                port.asked_ns = now_ns;
+            }
+            plan.entry(*index).or_default().extend(numbers);
+        }
+        self.plan = plan.into();
+    }
+}
+
+/// Whether its PSNs may count packets: connected ones and UD, from RTR on and before an error.
+fn is_asked(qp: &QpRow) -> bool {
+    // RC, UC, UD.
+    let counts = qp.qp_type.is_some_and(|qp_type| matches!(qp_type.0, 2..=4));
+    counts && is_able(qp.state) && !qp.exited
+}
+
+/// RTR, RTS or SQD.
+fn is_able(state: Option<QpState>) -> bool {
+    state.is_some_and(|state| matches!(state.0, 2..=4))
+}
+
+impl Batch {
+    /// Packets of the port both ways up to a later reading.
+    fn packets(&self, new: &Self) -> u64 {
+        let moved = |way: usize| new.port.packets[way].0.saturating_sub(self.port.packets[way].0);
+        moved(0).saturating_add(moved(1))
+    }
+
+    fn psns_moved(&self, new: &Self) -> bool {
+        let moved = |(qpn, now): (&u32, &PsnReading)| {
+            let before = self.qps.get(qpn);
+            before.is_some_and(|before| (before.sq_psn, before.rq_psn) != (now.sq_psn, now.rq_psn))
+        };
+        new.qps.iter().any(moved)
+    }
+
+    /// What this reading and a later one say.
+    fn until<'a>(&self, new: &Self, rows: impl Iterator<Item = &'a QpRow>, all_told: bool) -> Option<Shown> {
+        let elapsed = new
+            .at_ns
+            .checked_sub(self.at_ns)
+            .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
+        let passed = self.packets(new);
+        // A PSN may have gone round.
+        if passed >= ROUND {
+            return None;
+        }
+        let rate = |before: (u64, u64), now: (u64, u64)| {
+            let ns = now.1.checked_sub(before.1).filter(|ns| *ns >= MIN_INTERVAL_NS)?;
+            Some(per_second(now.0.checked_sub(before.0)?, ns))
+        };
+        let (old, port) = (&self.port, &new.port);
+        let rates = PortRates {
+            packets: [
+                rate(old.packets[0], port.packets[0])?,
+                rate(old.packets[1], port.packets[1])?,
+            ],
+            bytes: [
+                rate(old.bytes[0], port.bytes[0])?,
+                rate(old.bytes[1], port.bytes[1])?,
+            ],
+            no_reads: old.reads.is_some() && old.reads == port.reads,
+        };
+        let qps: Vec<QpRates> = rows
+            .filter_map(|row| {
+                let (before, now) = (self.qps.get(&row.qpn)?, new.qps.get(&row.qpn)?);
+                let qp = moves(row, before, now, passed)?;
+                Some(if all_told { qp } else { qp.of_any_path() })
+            })
+            .collect();
+        Some(Shown {
+            ways: ways(&rates, &qps),
+            seconds: elapsed as f64 / SECOND as f64,
+            until_ns: new.at_ns.saturating_add(FRESH_NS.max(elapsed.saturating_mul(2))),
+            is_new: true,
+        })
+    }
+}
+
+/// How fast the PSNs of a queue pair moved; `None` if it was another one, or a modify set them.
+fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Option<QpRates> {
+    let step = row.timeline.last().map(|step| step.mono_ns);
+    let changed_ns = step.max(row.born_mono_ns);
+    let elapsed = now
+        .at_ns
+        .checked_sub(before.at_ns)
+        .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
+    let able = is_able(before.state) && is_able(now.state);
+    if !is_asked(row) || !able || changed_ns.is_some_and(|ns| ns >= before.at_ns) {
+        return None;
+    }
+    // What went further than the port can have moved it went back, to an older packet.
+    let most = (passed + passed / 16 + 64).min(ROUND);
+    let psns = [(before.sq_psn, now.sq_psn), (before.rq_psn, now.rq_psn)].map(|(before, now)| {
+        let moved = u64::from(now?.wrapping_sub(before?) & 0xff_ffff);
+        (moved <= most).then(|| per_second(moved, elapsed))
+    });
+    let [sent, received] = psns.map(Option::unwrap_or_default);
+    let may_read = row.qp_type == Some(QpType::RC);
+    Some(QpRates {
+        user: row.process_uid,
+        // The receive PSN of UC passes lost packets too, and that of UD is the sender's.
+        psns: [sent, if may_read { received } else { 0.0 }],
+        path_mtu: row.path_mtu,
+        is_ipv4: row.remote_gid.is_some_and(|gid| gid.ipv4().is_some()),
+        may_read,
+    })
+}

@@ -1,0 +1,165 @@
+//! What the packets of queue pairs say of the bytes of each user of a port. docs/model.md, "Shares by PSN", has
+//! the reasons of each rule.
+//!
+//! A PSN counts packets of one direction and says nothing of their size. So a user's bytes are between two
+//! bounds, and what no PSN explains may be anybody's.
+
+use std::collections::BTreeMap;
+
+/// The largest and the smallest path MTU that there is, bytes.
+const MTU: (f64, f64) = (4096.0, 256.0);
+/// Headers of a packet at most, as the port may count them: Ethernet with a VLAN and its checksum (22), IPv6
+/// (40), UDP (8), BTH (12), RETH with immediate data (20), ICRC (4). On InfiniBand there are less.
+const HEADERS: f64 = 106.0;
+/// A packet at most, of whatever transport: those of DC and XRC have some more headers.
+const ANY: f64 = MTU.0 + HEADERS + 32.0;
+/// By how much an IPv4 header is shorter than one of IPv6.
+const LESS_BY_IPV4: f64 = 20.0;
+/// How far the packets that PSNs explain may be from those that the port counted, as a part of the latter.
+const DISTANCE: f64 = 0.03;
+/// Counters and PSNs are not read at one moment: this part of a port's packets is never taken as explained.
+const SKEW: f64 = 1.0 / 400.0;
+/// With an upper bound of at most so many lower bounds, the middle of both is at most 5 % wrong.
+const CLOSE: f64 = 1.1;
+
+/// What a port moved each second: sent and received.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PortRates {
+    pub(super) packets: [f64; 2],
+    pub(super) bytes: [f64; 2],
+    /// The NIC counts the READs of peers, and there was none.
+    pub(super) no_reads: bool,
+}
+
+/// By how much the PSNs of a queue pair moved each second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QpRates {
+    /// Whose it is; `None`: nobody knows.
+    pub(super) user: Option<u64>,
+    /// Send and receive PSN; one that is not known is 0: its packets are not explained.
+    pub(super) psns: [f64; 2],
+    pub(super) path_mtu: Option<u16>,
+    /// Its peer has an IPv4 address.
+    pub(super) is_ipv4: bool,
+    /// It can READ and be read (RC).
+    pub(super) may_read: bool,
+}
+
+impl QpRates {
+    /// The same where it is not known what its path is.
+    pub(super) fn of_any_path(self) -> Self {
+        Self {
+            path_mtu: None,
+            is_ipv4: false,
+            ..self
+        }
+    }
+
+    /// Bytes of one of its packets at most.
+    fn most(&self) -> f64 {
+        let less = if self.is_ipv4 { LESS_BY_IPV4 } else { 0.0 };
+        self.path_mtu.map_or(MTU.0, f64::from) + HEADERS - less
+    }
+}
+
+/// What is known of a user's part of a direction, each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// Packets by PSN.
+    pub(super) packets: f64,
+    /// Bytes at least and at most.
+    pub(super) bytes: [f64; 2],
+}
+
+impl Part {
+    /// The bytes, if both bounds are close: then the middle is at most 5 % wrong.
+    pub(super) fn close(&self) -> Option<f64> {
+        let [least, most] = self.bytes;
+        (most <= least * CLOSE).then_some(f64::midpoint(least, most))
+    }
+}
+
+/// One direction of a port, of which PSNs explain nearly all packets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Way {
+    bytes: f64,
+    /// What packets carry at most that may be anybody's.
+    rest: f64,
+    /// Packets of each user, and what they carry at most.
+    users: BTreeMap<u64, (f64, f64)>,
+    /// What the packets of all users carry at most.
+    all: f64,
+    /// The part of the port's packets that PSNs explain.
+    pub(super) explained: f64,
+}
+
+impl Way {
+    /// A user's part. One without a PSN here may have what is not explained.
+    pub(super) fn part(&self, user: u64) -> Part {
+        let (packets, most) = self.users.get(&user).copied().unwrap_or_default();
+        let others = self.all - most + self.rest;
+        Part {
+            packets,
+            bytes: [(self.bytes - others).max(0.0), (most + self.rest).min(self.bytes)],
+        }
+    }
+}
+
+/// Both directions of a port; `None` where PSNs do not explain its packets.
+pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
+    let surplus = surplus(port, qps);
+    [0, 1].map(|way| {
+        let (counted, explained) = (port.packets[way], total(qps, way));
+        let off = (counted - explained).abs();
+        // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
+        let unexplained = off + surplus[way] + counted * SKEW;
+        let mut rest = unexplained * ANY;
+        let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        for qp in qps {
+            let most_of_it = qp.psns[way] * qp.most();
+            match qp.user {
+                Some(user) => {
+                    let (packets, most) = users.entry(user).or_default();
+                    *packets += qp.psns[way];
+                    *most += most_of_it;
+                }
+                None => rest += most_of_it,
+            }
+        }
+        (counted > 0.0 && off <= counted * DISTANCE).then(|| Way {
+            bytes: port.bytes[way],
+            rest,
+            all: users.values().map(|(_, most)| most).sum(),
+            users,
+            explained: (explained / counted).min(1.0),
+        })
+    })
+}
+
+fn total(qps: &[QpRates], way: usize) -> f64 {
+    qps.iter().map(|qp| qp.psns[way]).sum()
+}
+
+/// By how much the PSNs of each direction may exceed the packets that moved in it. A READ moves the PSN by the
+/// packets of its answer and is one packet itself; all packets of an answer but the last are full and pass in
+/// the other direction.
+fn surplus(port: &PortRates, qps: &[QpRates]) -> [f64; 2] {
+    let readers = || qps.iter().filter(|qp| qp.may_read);
+    let mtu = |qp: &QpRates| qp.path_mtu.map_or(MTU.1, f64::from);
+    let full = readers().map(mtu).fold(MTU.0, f64::min);
+    let most = |way: usize| {
+        let psns: f64 = readers().map(|qp| qp.psns[way]).sum();
+        psns.min(port.bytes[1 - way] / full)
+    };
+    let mut surplus = [most(0), if port.no_reads { 0.0 } else { most(1) }];
+    for way in [0, 1] {
+        // The other direction has those answers beside its own requests.
+        let counted = port.packets[1 - way];
+        let off = (counted - total(qps, 1 - way)).abs();
+        surplus[way] = surplus[way].min(off + counted * SKEW + surplus[1 - way]);
+    }
+    surplus
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! Ports that several processes share, and what the PSNs of their queue pairs say.
+
+use std::collections::BTreeMap;
+
+use rdmatop_common::counters::loss;
+
+use super::*;
+use crate::{
+    input::{DataPaths, EbpfState, PsnReading},
+    value::{Counter, Known, Source},
+};
+
+/// A queue pair with its process, and by how much its PSNs move in a second.
+#[derive(Clone, Copy)]
+struct Pair {
+    device: u32,
+    qpn: u32,
+    pid: u32,
+    moves: [u32; 2],
+}
+
+/// Sends full packets.
+fn sender(qpn: u32, pid: u32, packets: u32) -> Pair {
+    Pair {
+        device: 0,
+        qpn,
+        pid,
+        moves: [packets, 0],
+    }
+}
+
+/// Bytes of a full packet.
+const FULL: u64 = 4096 + 62;
+
+/// Devices of SoftRoCE whose work requests no program counts.
+struct Shared {
+    engine: Engine,
+    second: u64,
+    pairs: Vec<Pair>,
+    psns: BTreeMap<(u32, u32), [u32; 2]>,
+    /// Counts of each device: packets and bytes, sent and received.
+    counted: Vec<[u64; 4]>,
+    /// How many PSNs were asked for in the last second.
+    asked: usize,
+    /// The driver reports those of the modify.
+    stands: bool,
+}
+
+impl Shared {
+    fn new(devices: usize, pairs: Vec<Pair>) -> Self {
+        let mut shared = Self {
+            engine: Engine::new(EngineConfig::default()),
+            second: 1,
+            pairs,
+            psns: BTreeMap::new(),
+            counted: vec![[1000; 4]; devices],
+            asked: 0,
+            stands: false,
+        };
+        let on = EbpfReport {
+            state: EbpfState::On {
+                datapaths: DataPaths::default(),
+            },
+            follows_qps: true,
+            ..EbpfReport::default()
+        };
+        shared.apply(Input::Ebpf(Box::new(on)));
+        shared
+    }
+
+    fn apply(&mut self, input: Input) {
+        self.engine.apply(input.at(at(self.second * SECOND)));
+    }
+
+    /// A second in which each pair moves full packets, and the ports that many more of `beside`.
+    fn second(&mut self, beside: u64) -> Arc<Snapshot> {
+        self.second += 1;
+        for pair in &self.pairs {
+            let psns = self
+                .psns
+                .entry((pair.device, pair.qpn))
+                .or_insert([0xff_ff00, 0xff_ff00]);
+            let counts = &mut self.counted[pair.device as usize];
+            for way in [0, 1] {
+                psns[way] = (psns[way] + pair.moves[way]) & 0xff_ffff;
+                counts[way] += u64::from(pair.moves[way]);
+                counts[2 + way] += u64::from(pair.moves[way]) * FULL;
+            }
+        }
+        let names = ["sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"];
+        let devices = self.counted.iter_mut().zip(0..).map(|(counts, index)| {
+            counts[0] += beside;
+            counts[2] += beside * FULL;
+            let counters: Vec<_> = names.into_iter().zip(*counts).collect();
+            let mut device = counting(index, &format!("rxe{index}"), "rdma_rxe", &counters);
+            let qps = self.pairs.iter().filter(|pair| pair.device == index).count();
+            device.resources = [("qp".to_owned(), qps as u64)].into();
+            let counters = device.ports.iter_mut().flat_map(|port| &mut port.counters);
+            counters.for_each(|counter| counter.at = (self.second * SECOND).into());
+            device
+        });
+        let devices: Vec<_> = devices.collect();
+        self.apply(Input::Devices(Box::new(DevicesSample {
+            mono_ns: self.second * SECOND,
+            devices,
+            ..DevicesSample::default()
+        })));
+        let wanted = self.engine.needs().psns;
+        self.asked = wanted.values().map(Vec::len).sum();
+        let read = |(device, qpn): (u32, u32)| {
+            let psns = self.psns.get(&(device, qpn)).filter(|_| !self.stands);
+            let [sq_psn, rq_psn] = psns.copied().unwrap_or([7, 7]);
+            PsnReading {
+                device_index: device,
+                port: Some(1),
+                qpn,
+                state: Some(QpState::RTS),
+                sq_psn: Some(sq_psn),
+                rq_psn: Some(rq_psn),
+                at_ns: self.second * SECOND,
+            }
+        };
+        let all = wanted
+            .iter()
+            .flat_map(|(device, qpns)| qpns.iter().map(|qpn| (*device, *qpn)));
+        let read = all.map(read).collect();
+        self.apply(Input::Psns(read));
+        let qp = |pair: &Pair| QpReading {
+            device_index: pair.device,
+            port: Some(1),
+            qpn: pair.qpn,
+            qp_type: Some(QpType(2)),
+            state: Some(QpState::RTS),
+            remote_qpn: None,
+            sq_psn: None,
+            rq_psn: None,
+            pid: Some(pair.pid),
+            kern_name: None,
+        };
+        let qps = self.pairs.iter().map(qp).collect();
+        self.apply(Input::Qps(Box::new(QpsSample {
+            mono_ns: self.second * SECOND,
+            complete: (0..10).collect(),
+            qps,
+            errors: Vec::new(),
+        })));
+        self.engine.tick(at(self.second * SECOND))
+    }
+
+    fn seconds(&mut self, count: u64) -> Arc<Snapshot> {
+        (1..count).for_each(|_| drop(self.second(0)));
+        self.second(0)
+    }
+}
+
+fn row(snapshot: &Snapshot, pid: u32) -> &ProcessRow {
+    snapshot
+        .processes
+        .iter()
+        .find(|row| row.pid == Some(pid))
+        .unwrap()
+}
+
+/// What is shown of the bytes that a process sent: whether it is a share, and what is known of it.
+fn sent(snapshot: &Snapshot, pid: u32) -> (f64, Known, Source) {
+    let counter = row(snapshot, pid).traffic.tx_bytes.unwrap();
+    (counter.rate.unwrap(), counter.rate_known(), counter.source)
+}
+
+fn is_share(snapshot: &Snapshot, pid: u32, packets: u32) -> bool {
+    let truth = f64::from(packets) * FULL as f64;
+    let (rate, known, source) = sent(snapshot, pid);
+    (known, source) == (Known::Exact, Source::Psn) && (rate - truth).abs() < truth * 0.05
+}
+
+const BOUND: (Known, Source) = (Known::AtMost, Source::Port);
+
+fn is_bound(snapshot: &Snapshot, pid: u32) -> bool {
+    let (_, known, source) = sent(snapshot, pid);
+    (known, source) == BOUND
+}
+
+#[test]
+fn two_users_of_a_port_have_shares_by_their_packets() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 232, 30_000)]);
+    assert!(is_bound(&nic.seconds(2), 231), "one reading says nothing");
+    let snapshot = nic.seconds(2);
+    assert!(is_share(&snapshot, 231, 10_000), "{:?}", sent(&snapshot, 231));
+    assert!(is_share(&snapshot, 232, 30_000), "{:?}", sent(&snapshot, 232));
+    assert_eq!(nic.asked, 2);
+    let row = row(&snapshot, 232);
+    assert_eq!(row.psn_explains, Some(1.0));
+    let packets = row.traffic.tx_packets.unwrap();
+    assert_eq!(
+        (packets.rate, packets.rate_known()),
+        (Some(30_000.0), Known::AtLeast)
+    );
+    assert!(row.history.tx.last().is_some_and(Option::is_some));
+    // Totals are lower bounds: what was moved before, and the distance of the bounds, is not in them.
+    let total = row.traffic.tx_bytes.unwrap();
+    assert!(
+        total.partial && total.total > 50_000 * FULL && total.total <= 60_000 * FULL,
+        "{total:?}"
+    );
+    // A sum with the bytes of a port of its own keeps the weaker source.
+    let whole = Counter::whole(1, Some(1.0), Source::Port);
+    assert_eq!(whole.plus(total).source, Source::Psn);
+}
+
+#[test]
+fn nobody_asks_where_one_user_is_alone_or_nothing_moves() {
+    let mut alone = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 231, 10_000)]);
+    let mut idle = Shared::new(1, vec![sender(10, 231, 0), sender(11, 232, 0)]);
+    for _ in 0..9 {
+        let snapshot = alone.second(0);
+        assert_eq!(row(&snapshot, 231).traffic.tx_bytes.unwrap().source, Source::Port);
+        assert_eq!(alone.asked, 0);
+        idle.second(0);
+        // Before the second reading of the port it is not known that it rests.
+        assert!(idle.asked == 0 || idle.second <= 3);
+    }
+}
+
+#[test]
+fn packets_of_others_make_it_a_bound_again() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 232, 10_000)]);
+    assert!(is_share(&nic.seconds(4), 231, 10_000));
+    let snapshot = nic.second(2_000);
+    assert!(is_bound(&snapshot, 231), "{:?}", sent(&snapshot, 231));
+    assert_eq!(row(&snapshot, 231).psn_explains, None);
+    assert!(is_share(&nic.second(0), 231, 10_000));
+}
+
+#[test]
+fn a_psn_that_may_have_gone_round_gives_nothing() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 4_000_000), sender(11, 232, 11_000_000)]);
+    assert!(is_share(&nic.seconds(4), 231, 4_000_000), "less than once");
+    // So many that one of them may have, or have gone back.
+    nic.pairs[1].moves[0] = 12_000_000;
+    assert!(is_bound(&nic.seconds(2), 231));
+    nic.pairs[1].moves[0] = (1 << 24) + 20_000;
+    assert!(is_bound(&nic.seconds(2), 231));
+}
+
+#[test]
+fn a_lost_record_may_have_been_of_another_queue_pair() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 232, 10_000)]);
+    assert!(is_share(&nic.seconds(4), 231, 10_000));
+    let mut losses = [0; loss::COUNT as usize];
+    losses[loss::RING as usize] = 1;
+    nic.apply(Input::Losses(losses));
+    assert!(is_bound(&nic.second(0), 231));
+    // From the next two readings on it is known again, but for the path MTU: any is possible.
+    assert!(is_share(&nic.seconds(2), 231, 10_000));
+}
+
+#[test]
+fn a_modify_that_sets_psns_moves_no_packet() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 232, 10_000)]);
+    assert!(is_share(&nic.seconds(4), 231, 10_000));
+    let ns = nic.second * SECOND + 5;
+    let again = |state| {
+        let mut record = modify(ns, 0xbeef, 11, state);
+        record.prefix.owner_pid = 232;
+        record.prefix.pid = 232;
+        record.prefix.device = bytes("rxe0");
+        Record::Qp(record)
+    };
+    nic.apply(Input::Records(vec![again(0), again(3)]));
+    assert!(
+        is_bound(&nic.second(0), 231),
+        "half of the packets are not explained"
+    );
+    assert!(is_share(&nic.second(0), 231, 10_000));
+}
+
+#[test]
+fn a_driver_whose_psns_stand_still_is_left_alone() {
+    let mut nic = Shared::new(1, vec![sender(10, 231, 10_000), sender(11, 232, 10_000)]);
+    nic.stands = true;
+    let mut asked = 0;
+    for _ in 0..300 {
+        let snapshot = nic.second(0);
+        assert!(nic.second == 2 || is_bound(&snapshot, 231));
+        asked += nic.asked;
+    }
+    assert_eq!(asked, 2 * 4, "four readings in ten minutes");
+    // They may move after all.
+    nic.stands = false;
+    assert!(is_share(&nic.seconds(400), 231, 10_000));
+}
+
+#[test]
+fn ports_take_turns_and_one_with_too_many_queue_pairs_is_not_asked() {
+    let of_port = |device: u32, count: u32| {
+        (0..count).map(move |n| Pair {
+            device,
+            qpn: 100 * (device + 1) + n,
+            pid: 1000 + device * 2 + n % 2,
+            moves: [1000, 0],
+        })
+    };
+    let pairs = [(0, 90), (1, 90), (2, 90), (3, 201)];
+    let pairs = pairs
+        .into_iter()
+        .flat_map(|(device, count)| of_port(device, count));
+    let mut nics = Shared::new(4, pairs.collect());
+    let mut asked = 0;
+    for _ in 0..20 {
+        nics.second(0);
+        assert!(nics.asked <= 200, "{}", nics.asked);
+        asked += nics.asked;
+    }
+    assert!(asked >= 18 * 180 - 180, "{asked}");
+    let snapshot = nics.second(0);
+    for pid in 1000..1006 {
+        assert!(
+            is_share(&snapshot, pid, 45_000),
+            "{pid}: {:?}",
+            sent(&snapshot, pid)
+        );
+    }
+    assert!(is_bound(&snapshot, 1006));
+}
+
+#[test]
+fn a_share_in_a_sum_with_a_bound_is_a_bound_too() {
+    // A user of both ports; PSNs explain the packets of the first one alone.
+    let on = |device: u32, pair: Pair| Pair { device, ..pair };
+    let pairs = vec![
+        sender(10, 231, 10_000),
+        sender(11, 232, 30_000),
+        on(1, sender(20, 231, 10_000)),
+        on(1, sender(21, 233, 0)),
+    ];
+    let mut nics = Shared::new(2, pairs);
+    nics.seconds(3);
+    nics.counted[1][0] += 5_000;
+    nics.counted[1][2] += 5_000 * FULL;
+    let (rate, known, source) = sent(&nics.second(0), 231);
+    assert_eq!((known, source), (Known::AtMost, Source::Psn));
+    let truth = 20_000.0 * FULL as f64;
+    assert!(rate >= truth + 5_000.0 * FULL as f64, "{rate} of {truth}");
+}
