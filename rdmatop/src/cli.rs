@@ -431,8 +431,11 @@ pub fn one_line(error: &clap::Error) -> String {
     format!("rdmatop: {}; see rdmatop --help", all.join("; "))
 }
 
+/// Families of kinds of events: how their names begin.
+const FAMILIES: [&str; 6] = ["qp", "mr", "cq", "cm", "wr", "finding"];
+
 fn event_selector(word: &str) -> Result<EventSelector, String> {
-    let family = matches!(word, "qp" | "mr" | "cq" | "cm" | "wr" | "finding");
+    let family = FAMILIES.contains(&word);
     let prefix = format!("{word}_");
     let kinds: Vec<EventKind> = EventKind::ALL
         .into_iter()
@@ -441,8 +444,9 @@ fn event_selector(word: &str) -> Result<EventSelector, String> {
     if kinds.is_empty() {
         let all: Vec<&str> = EventKind::ALL.into_iter().map(EventKind::name).collect();
         return Err(format!(
-            "kinds are {} and the families qp, mr, cq, cm, wr, finding",
-            all.join(", ")
+            "kinds are {} and the families {}",
+            all.join(", "),
+            FAMILIES.join(", ")
         ));
     }
     Ok(EventSelector(kinds))

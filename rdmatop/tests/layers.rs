@@ -168,8 +168,8 @@ fn each_layer_imports_only_what_it_may() {
 
 /// The Rust files below `dir`.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
-        let path = entry.path();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() {
             files(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -201,16 +201,16 @@ fn each_file_is_a_module_of_the_one_above() {
             module.parent().unwrap(),
             module.file_name().unwrap().to_str().unwrap(),
         );
-        let places = ["lib.rs", "main.rs", "mod.rs"].map(|file| above.join(file));
-        let named = [format!("mod {name};"), format!("#[path = \"{name}.rs\"]")];
-        let names = |place: &PathBuf| {
+        let has = |place: PathBuf, words: &str| {
             let text = fs::read_to_string(place).unwrap_or_default();
-            named.iter().any(|named| text.contains(named))
+            text.contains(words)
         };
+        let places = ["lib.rs", "main.rs", "mod.rs"].map(|file| above.join(file));
+        let mut places = places.into_iter().chain([above.with_extension("rs")]);
         // What a `#[path]` names is beside the file that names it.
-        let siblings = fs::read_dir(above).unwrap().map(|entry| entry.unwrap().path());
-        let places = siblings.chain(places).chain([above.with_extension("rs")]);
-        if !places.filter(|place| *place != file).any(|place| names(&place)) {
+        let mut beside = fs::read_dir(above).unwrap().map(|entry| entry.unwrap().path());
+        let (module, path) = (format!("mod {name};"), format!("#[path = \"{name}.rs\"]"));
+        if !places.any(|place| has(place, &module)) && !beside.any(|place| has(place, &path)) {
             alone.push(file);
         }
     }

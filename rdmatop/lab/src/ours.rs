@@ -2,7 +2,7 @@
 use super::LabError;
 use super::host::{Host, Interface, Leaving, Present};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
-use rdmatop_sources::owned_file::may_equal;
+use rdmatop_sources::owned_file::agree;
 
 /// The device that `ours` is about, whatever it is called by now.
 ///
@@ -11,9 +11,7 @@ use rdmatop_sources::owned_file::may_equal;
 pub(super) fn device<'a>(ours: &MadeDevice, present: &'a [Present]) -> Option<&'a Present> {
     present.iter().find(|it| match &ours.found {
         Some(found) => {
-            it.index == found.index
-                && may_equal(it.node_guid, found.node_guid)
-                && may_equal(it.inode, found.inode)
+            it.index == found.index && agree(it.node_guid, found.node_guid) && agree(it.inode, found.inode)
         }
         None => {
             it.software
@@ -38,7 +36,7 @@ pub(super) fn leaving(host: &mut dyn Host, made: &Made, present: &[Present]) -> 
 /// The interface that `ours` is about. One that was about to be made is known by its made-up address.
 pub(super) fn interface<'a>(ours: &MadeInterface, present: &'a [Interface]) -> Option<&'a Interface> {
     present.iter().find(|it| match &ours.found {
-        Some(found) => it.index == found.index && may_equal(it.inode, found.inode),
+        Some(found) => it.index == found.index && agree(it.inode, found.inode),
         None => it.address == Some(ours.address),
     })
 }
@@ -83,7 +81,7 @@ pub(super) fn compare(host: &mut dyn Host, made: &mut Made) -> Result<(), LabErr
     made.module = made
         .module
         .take()
-        .filter(|ours| loaded.is_some() && may_equal(ours.inode, loaded));
+        .filter(|ours| loaded.is_some() && agree(ours.inode, loaded));
     if let Some(ours) = &mut made.module {
         ours.inode = loaded;
     }

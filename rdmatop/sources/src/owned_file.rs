@@ -136,7 +136,7 @@ impl Directory {
 
 /// Whether what a file says of a thing is true of one that is there. A value that is not known on one side
 /// speaks neither for nor against.
-pub fn may_equal<T: PartialEq>(listed: Option<T>, found: Option<T>) -> bool {
+pub fn agree<T: PartialEq>(listed: Option<T>, found: Option<T>) -> bool {
     listed.zip(found).is_none_or(|(listed, found)| listed == found)
 }
 

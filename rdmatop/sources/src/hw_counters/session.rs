@@ -16,7 +16,7 @@ use super::store::{Denied, Locked};
 use crate::netlink::counting::{set_auto, set_optional, unbind};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
-use crate::owned_file::may_equal;
+use crate::owned_file::agree;
 use crate::root::Root;
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
@@ -374,7 +374,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
     let mut lines = Vec::new();
     changes.ports.retain(|port| {
         let device = match kernel.device(port.index) {
-            Ok(device) if may_equal(device.node_guid, port.node_guid) && may_equal(device.inode, port.inode) => device,
+            Ok(device) if agree(device.node_guid, port.node_guid) && agree(device.inode, port.inode) => device,
             // The device is gone, and its counters with it.
             Ok(_) => return false,
             Err(error) if is_gone(&error) => return false,

@@ -115,7 +115,7 @@ fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, Netl
     Ok((ports, tids.into_iter().map(|tid| process_of(root, tid)).collect()))
 }
 
-/// The devices that netlink lists. One that an incomplete list lacks would be called one that is being removed.
+/// All devices that netlink lists: one that is left out would be called one that is being removed.
 fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Result<Vec<Name>, NetlinkError> {
     let all = nldev.named_summaries()?.whole()?;
     Ok(all.into_iter().map(|(name, _)| name).collect())

@@ -41,7 +41,7 @@ impl Subject {
 
 /// What is found below the root directory of a process, which another user controls. A part that is not asked
 /// for is absent.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct RootFiles {
     /// Settings in /etc/nccl.conf.
     conf: Reading<Vec<(String, String)>>,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cause::{Cause, CauseId, Concerns};
-use crate::input::{MappingCount, MappingsSample, TcpSample};
+use crate::input::{LimitReached, LockedMemory, MappingCount, MappingsSample, TcpSample};
 use crate::snapshot::Mappings;
 use rdmatop_base::step::NextStep;
 
@@ -23,6 +23,33 @@ fn unknown_processes_of_tcp_connections_are_noted_until_all_are_searched() {
         })));
         assert_eq!(*host.tick().health.notes, Vec::from_iter(cut));
     }
+}
+
+#[test]
+fn what_a_row_knows_is_kept_where_it_turns_out_to_be_another_process() {
+    let mut host = Host::new();
+    host.facts(231, 99, "python3");
+    // A name that the process is not known to have: a second row, until /proc says that it is the same.
+    host.record(region(kind::MR_REG, host.now, 0x70, 231, 4096));
+    let locked = LockedMemory {
+        pid: 231,
+        limit: Some(65_536),
+        exempt: Some(false),
+        pinned: None,
+    };
+    let limit = LimitReached {
+        pid: 231,
+        cgroup: "/job".into(),
+        device: "rxe0".into(),
+        resource: "hca_object".into(),
+        max: 8,
+    };
+    host.apply(Input::Locked(vec![locked.clone()]));
+    host.apply(Input::RdmaLimits(vec![limit.clone()]));
+    host.facts(231, 99, "python3");
+    let row = host.process(231);
+    assert_eq!(row.locked.as_deref(), Some(&locked));
+    assert_eq!(row.limited.as_deref(), Some(&limit));
 }
 
 #[test]

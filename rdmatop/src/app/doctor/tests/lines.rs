@@ -203,6 +203,29 @@ fn firmware_that_differs_is_named_within_a_board_alone() {
     assert_eq!(line, [""; 0]);
 }
 
+/// The remedies repeat the numbers of the checks, as text.
+#[test]
+fn what_a_remedy_of_tcp_sets_is_enough_for_its_check() {
+    let numbers = |text: &str, key: &str| -> Option<u64> {
+        let (_, value) = text.split_once(key)?;
+        let value = value.split('\'').nth(1).unwrap_or(value);
+        value.split_whitespace().last()?.parse().ok()
+    };
+    for (rmem, wmem) in [(1, 1), (1, 1 << 30), (1 << 30, 1)] {
+        let mut facts = HEALTHY.clone();
+        (facts.tcp.rmem, facts.tcp.wmem) = (Some(rmem), Some(wmem));
+        let warned = |facts: &Facts| {
+            let report = examine(facts);
+            let mut lines = report.lines.into_iter();
+            lines.find(|line| line.id == "tcp.buffers" && line.status == Status::Warn)
+        };
+        let remedy = warned(&facts).unwrap().remedy.to_string();
+        facts.tcp.rmem = numbers(&remedy, "tcp_rmem=").or(facts.tcp.rmem);
+        facts.tcp.wmem = numbers(&remedy, "tcp_wmem=").or(facts.tcp.wmem);
+        assert!(warned(&facts).is_none(), "{remedy}");
+    }
+}
+
 #[test]
 fn settings_of_tcp_are_judged_by_the_kernels_defaults() {
     let line = changed(|facts| facts.tcp.wmem = Some(1 << 20));
