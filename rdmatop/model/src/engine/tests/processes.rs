@@ -26,7 +26,7 @@ fn unknown_processes_of_tcp_connections_are_noted_until_all_are_searched() {
 }
 
 #[test]
-fn what_is_known_of_a_row_is_kept_where_it_turns_out_to_be_another_process() {
+fn what_a_row_knows_is_kept_where_it_turns_out_to_be_another_process() {
     let mut host = Host::new();
     host.facts(231, 99, "python3");
     // A name that the process is not known to have: a second row, until /proc says that it is the same.
