@@ -3,6 +3,7 @@
 
 mod counters;
 mod doctor;
+mod elsewhere;
 mod shares;
 mod slow;
 
