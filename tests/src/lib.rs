@@ -15,6 +15,7 @@ pub mod lab;
 pub mod learn;
 pub mod library;
 pub mod maps;
+pub mod netns;
 pub mod nvme;
 pub mod perftest;
 pub mod pty;

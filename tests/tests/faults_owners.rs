@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     child::{Child, output},
     lab::{DEVICE, Lab, skip},
+    netns::{Exclusive, Namespace},
     rdmatop::{self, END, Trace, Window},
     rxe::Rxe,
     snapshot::{Row, Snapshot},
@@ -184,7 +185,7 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
     let window = Window::open(&[])?;
     let script = format!(
         "echo $$ >{cgroup}/cgroup.procs && exec ip netns exec {} unshare --pid --fork --mount-proc --uts --ipc {} --count 321 --wait",
-        network.0,
+        network.name(),
         program.display()
     );
     let mut child = Child::spawn(Command::new("sh").args(["-c", &script]))?;
@@ -233,22 +234,6 @@ fn a_process_in_namespaces_has_its_host_s_pid_name_and_container() -> Result<()>
     }
     fs::remove_dir(&cgroup)?;
     Ok(())
-}
-
-/// A network namespace that drop deletes.
-struct Namespace(&'static str);
-
-impl Namespace {
-    fn new(name: &'static str) -> Result<Self> {
-        output(Command::new("ip").args(["netns", "add", name]))?;
-        Ok(Self(name))
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = output(Command::new("ip").args(["netns", "delete", self.0]));
-    }
 }
 
 /// Number of processes that get the same PID one after another.
@@ -493,22 +478,6 @@ fn names_that_would_command_a_terminal_are_harmless_everywhere() -> Result<()> {
     Ok(())
 }
 
-/// While this lives, each RDMA device belongs to one network namespace.
-struct Exclusive;
-
-impl Exclusive {
-    fn on() -> Result<Self> {
-        output(Command::new("rdma").args(["system", "set", "netns", "exclusive"]))?;
-        Ok(Self)
-    }
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        let _ = output(Command::new("rdma").args(["system", "set", "netns", "shared"]));
-    }
-}
-
 #[test]
 fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     let Some(_lab) = Lab::enter("exclusive network namespaces") else {
@@ -520,7 +489,7 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
         let mut command = Command::new("ip");
         command
-            .args(["netns", "exec", namespace.0])
+            .args(["netns", "exec", namespace.name()])
             .arg(rdmatop::program()?)
             .args(words);
         let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;
@@ -542,9 +511,11 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     // The kernel changes this mode only while there is no other namespace.
     let exclusive = Exclusive::on()?;
     let namespace = Namespace::new("rdmatop-none")?;
+    // Without the processes of others, as in a container: there the devices cannot be looked for.
     let mut command = Command::new("ip");
     command
-        .args(["netns", "exec", namespace.0])
+        .args(["netns", "exec", namespace.name()])
+        .args(["unshare", "--pid", "--fork", "--mount-proc"])
         .arg(rdmatop::program()?)
         .args(["--once", "--delay", "0.2"]);
     let mut child = Child::spawn(command.env("NO_COLOR", "1"))?;

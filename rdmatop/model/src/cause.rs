@@ -138,6 +138,8 @@ causes! {
     CountersPaused,
     /// The user wants a device left alone.
     Excluded,
+    /// A device is in another network namespace, which cannot be read.
+    OtherNamespace,
     /// A process's memory is not read to its end.
     SlowProcess,
     /// The removal of a device waits.

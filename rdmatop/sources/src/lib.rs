@@ -11,6 +11,7 @@ pub mod hw_counters;
 pub mod kernel_log;
 pub mod limits;
 pub mod netlink;
+pub mod netns;
 pub mod open_files;
 pub mod openers;
 pub mod owned_file;

@@ -31,6 +31,9 @@ const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYS_ADMIN);
 
+/// In effect while a thread enters another network namespace, and while it mounts the sysfs of that (`netns`).
+const NAMESPACE: CapabilitySet = KEPT.union(CapabilitySet::SYS_ADMIN);
+
 /// In effect while a thread changes its own scheduling policy (`unpreempted` in rdmatop-loader).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
@@ -90,6 +93,11 @@ impl Raised {
     /// Raises what attaching needs, as far as it is permitted.
     pub fn for_attach() -> Self {
         Self::to(ATTACH)
+    }
+
+    /// Raises what another network namespace needs, as far as it is permitted.
+    pub(super) fn for_namespace() -> Self {
+        Self::to(NAMESPACE)
     }
 
     /// Raises what a real-time scheduling policy needs, as far as it is permitted.
@@ -177,6 +185,7 @@ mod tests {
                 assert_eq!(shed.permitted, before.permitted & permitted);
                 for (wanted, raised) in [
                     (ATTACH, Raised::for_attach as fn() -> Raised),
+                    (NAMESPACE, Raised::for_namespace),
                     (PRIORITY, Raised::for_priority),
                     (COUNTERS, Raised::for_counters),
                 ] {

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Root {
     etc: PathBuf,
     opens: Arc<AtomicU64>,
     excluded: Excluded,
+    /// The sysfs is of another network namespace, and mounted nowhere.
+    elsewhere: Option<Arc<OwnedFd>>,
 }
 
 /// The path without links of what the kernel has in /sys: of a device the place that tells where it is
@@ -53,6 +55,16 @@ impl Root {
             etc: etc.into(),
             opens: Arc::default(),
             excluded: Excluded::default(),
+            elsewhere: None,
+        }
+    }
+
+    /// The same root with the sysfs of another network namespace.
+    pub(crate) fn elsewhere(&self, sysfs: OwnedFd) -> Self {
+        Self {
+            sys: format!("/proc/self/fd/{}", sysfs.as_raw_fd()).into(),
+            elsewhere: Some(Arc::new(sysfs)),
+            ..self.clone()
         }
     }
 
@@ -74,9 +86,27 @@ impl Root {
         Self::new(base.join("proc"), base.join("sys"), base.join("etc"))
     }
 
-    /// True when procfs is this process's own: then system calls refer to the same processes.
+    /// True when procfs is this process's own, and sysfs that of its network namespace: then system calls
+    /// refer to the same processes and network interfaces.
     pub fn is_live(&self) -> bool {
+        self.has_own_proc() && self.elsewhere.is_none()
+    }
+
+    /// True when procfs is this process's own.
+    pub(crate) fn has_own_proc(&self) -> bool {
         self.proc == Path::new("/proc")
+    }
+
+    /// As [`place`], of what is below this root's sysfs.
+    pub(crate) fn place(&self, path: &Path) -> Option<PathBuf> {
+        if self.elsewhere.is_none() {
+            return place(path);
+        }
+        // A file system that is mounted nowhere has no path to follow by its names: the kernel follows it.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let there = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let place = target(format!("/proc/self/fd/{}", there.as_raw_fd()).as_ref()).ok()?;
+        Some(self.sys.join(place.strip_prefix("/").ok()?))
     }
 
     /// A path below procfs.

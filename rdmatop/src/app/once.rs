@@ -17,6 +17,7 @@ use super::source::Sources;
 use super::writer::{self, Writer};
 use super::{nothing_to_show, ready, say, targets};
 use crate::exit::{Exit, Stop, Written};
+use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::fields;
 use rdmatop_model::snapshot::Snapshot;
@@ -93,7 +94,9 @@ pub(super) async fn measure(
             error.line()
         )));
     }
-    let nothing = nothing_to_show(plan, no_rdma.as_ref(), latest.devices.len());
+    let mut notes = latest.health.notes.iter();
+    let elsewhere = notes.find(|note| note.id == CauseId::OtherNamespace);
+    let nothing = nothing_to_show(plan, no_rdma.as_ref().or(elsewhere), latest.devices.len());
     // Without RDMA, too, the processes of a job may move data by TCP.
     if nothing.is_none() || plan.beside_log {
         targets::device(&plan.filter, pump.latest())?;

@@ -4,6 +4,7 @@
 mod counters;
 mod devx;
 mod doctor;
+mod elsewhere;
 mod shares;
 mod slow;
 

@@ -129,6 +129,17 @@ pub struct PcieLink {
     pub bps: u64,
 }
 
+/// The network namespace of a device, where that is not rdmatop's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetnsReading {
+    /// Its number.
+    pub inode: u64,
+    /// A process in it.
+    pub pid: u32,
+    /// Whose it is: pod, container, job, or the name of the process. Safe to print.
+    pub holder: Option<String>,
+}
+
 /// One device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
@@ -163,6 +174,8 @@ pub struct DeviceReading {
     /// The processes that have the device open, if they may have queue pairs that the kernel does not list.
     /// `None` if nobody asked, or if the kernel does not name the process of every context.
     pub contexts: Option<Vec<u32>>,
+    /// Its network namespace, if it is another one than rdmatop's.
+    pub netns: Option<NetnsReading>,
     /// What was read of each of its ports.
     pub ports: Vec<PortReading>,
 }

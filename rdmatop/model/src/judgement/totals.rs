@@ -94,7 +94,7 @@ impl Totals {
                 .health
                 .notes
                 .iter()
-                .any(|note| note.id == CauseId::Excluded),
+                .any(|note| matches!(note.id, CauseId::Excluded | CauseId::OtherNamespace)),
             states: rows.states.clone(),
             ..Self::default()
         };

@@ -48,6 +48,12 @@ pub struct DeviceRow {
     pub pci_path: Arc<[String]>,
     /// NUMA node.
     pub numa_node: Option<i32>,
+    /// Number of the network namespace that it belongs to, if that is not rdmatop's own.
+    pub netns: Option<u64>,
+    /// A process in that namespace.
+    pub netns_pid: Option<u32>,
+    /// Whose that namespace is: pod, container, job, or the name of the process.
+    pub netns_holder: Option<Arc<str>>,
     /// PCI Express link: negotiated, and what the device is capable of.
     #[serde(skip)]
     pub pcie: Option<[PcieLink; 2]>,

@@ -16,13 +16,14 @@ pub use host::os_release;
 pub use kallsyms::{SymbolHome, find_parts, find_symbols};
 pub use modules::{ModuleFacts, NICS};
 pub use namespaces::Namespaces;
+pub(crate) use namespaces::namespace;
 pub use remedy::missing;
 pub use security::{Lockdown, Security};
 
 use super::netlink::{client::Nldev, enums::NetnsMode};
 use super::proc::Status;
 use super::root::Root;
-use super::sysfs::{count_dangling, list_devices};
+use super::sysfs::{count_dangling, list_devices, verbs_files};
 
 /// All facts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,6 +49,8 @@ pub struct Platform {
     /// There is no device in this network namespace, and each device belongs to one namespace (`rdma system`:
     /// netns exclusive): there may be devices in others.
     pub exclusive: bool,
+    /// It is so, and there are devices in other namespaces.
+    pub elsewhere: bool,
     /// How many of `rdma_devices` are only a name: what /sys/class/infiniband points to is missing.
     pub dangling_devices: usize,
 }
@@ -57,6 +60,7 @@ impl Platform {
     pub fn read(root: &Root) -> Self {
         let status = Status::read(root, &root.proc("self")).unwrap_or_default();
         let devices = list_devices(root);
+        let exclusive = root.is_live() && devices.as_ref().is_some_and(Vec::is_empty) && is_exclusive();
         Self {
             host: Host::read(root),
             euid: status.euid,
@@ -67,7 +71,8 @@ impl Platform {
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
             rdma_devices: devices.as_ref().map(Vec::len),
-            exclusive: root.is_live() && devices.as_ref().is_some_and(Vec::is_empty) && is_exclusive(),
+            exclusive,
+            elsewhere: exclusive && verbs_files(root).is_ok_and(|files| !files.is_empty()),
             dangling_devices: devices.map_or(0, |devices| count_dangling(root, &devices)),
         }
     }

@@ -29,7 +29,7 @@ impl Namespaces {
 }
 
 /// The inode in "pid:[4026531836]".
-fn namespace(link: &[u8]) -> Option<u64> {
+pub(crate) fn namespace(link: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(link).ok()?;
     text.split_once(":[")?.1.strip_suffix(']')?.parse().ok()
 }

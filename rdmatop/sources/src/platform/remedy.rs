@@ -58,6 +58,8 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             why,
             step!("load the driver of your NIC, {}", LAB),
         );
+    } else if p.elsewhere {
+        // They are looked for, and what is not found is named, where devices are read.
     } else if p.rdma_devices == Some(0)
         && let Some(driver) = p.modules.iter().find(|module| module.is_loaded_for_hardware())
     {
@@ -305,6 +307,7 @@ mod tests {
             without_sys: false,
             without_proc: false,
             exclusive: false,
+            elsewhere: false,
         }
     }
 
@@ -361,6 +364,11 @@ mod tests {
         // One that is built in says nothing about the hardware.
         assert!(!why(None, false).contains("mlx5_ib"));
         assert!(why(None, true).contains("mode exclusive"));
+        assert_eq!(
+            ids(|p| (p.rdma_devices, p.exclusive, p.elsewhere) = (Some(0), true, true)),
+            [],
+            "a machine whose devices are in containers"
+        );
         assert_eq!(ids(|p| p.dangling_devices = 1), [CauseId::DanglingSysfs]);
         let blind = |p: &mut Platform| {
             (p.without_sys, p.rdma_devices) = (true, None);

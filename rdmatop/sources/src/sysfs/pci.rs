@@ -3,7 +3,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::root::{Root, place};
+use crate::root::Root;
 use rdmatop_model::input::PcieLink;
 
 /// The PCI address of a device and the speed of its link.
@@ -43,7 +43,7 @@ pub fn pcie_link(mega_transfers: u32, width: u32) -> PcieLink {
 /// The PCI function that `device` (the `device` link of a class directory) is, or sits on: a scalable
 /// function is an auxiliary device below its PCI parent.
 pub(super) fn read_pci(root: &Root, device: &Path) -> Option<PciFacts> {
-    let real = place(device)?;
+    let real = root.place(device)?;
     let dir: PathBuf = real.ancestors().find(|dir| address(dir).is_some())?.to_owned();
     let link = |dir: &Path, speed, width| {
         let mega_transfers = parse_speed(&root.value(&dir.join(speed))?)?;

@@ -9,12 +9,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    sync::Arc,
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
 use self::{
+    elsewhere::Elsewhere,
     entry::{Entry, held},
     groups::Pace,
     job::{Answer, Ask, Counts, DeviceAnswer, DeviceList, Job, Open, What},
@@ -32,7 +33,7 @@ use rdmatop_model::{
 use rdmatop_sources::{
     clock::now,
     kernel_log::KernelLog,
-    netlink::{client::Nldev, error::NetlinkError, transport::Transport},
+    netlink::{client::Nldev, enums::NetnsMode, error::NetlinkError, transport::Transport},
     readers::Readers,
     removal,
     root::Root,
@@ -41,6 +42,7 @@ use rdmatop_sources::{
 
 mod counters;
 mod dump;
+mod elsewhere;
 mod entry;
 mod groups;
 mod harm;
@@ -100,8 +102,10 @@ pub struct DeviceSource {
     dirs: Option<Vec<OsString>>,
     /// Devices that are being removed.
     removals: Removals,
-    /// Devices are seen in every network namespace.
-    shared: bool,
+    /// Where devices are seen, if that is known.
+    mode: Option<NetnsMode>,
+    /// What is said of devices of other network namespaces that were not found.
+    missing: Option<Cause>,
     /// Which slow devices were reported last.
     slow: Vec<Cause>,
     /// [`RESTED`], except in tests.
@@ -123,8 +127,10 @@ impl DeviceSource {
     /// Sends requests to the kernel that `open` connects to.
     fn through<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Self {
         let of_threads = root.clone();
+        let elsewhere = Arc::new(Mutex::new(Elsewhere::default()));
+        let work = move || job::work(of_threads.clone(), Arc::clone(&open), Arc::clone(&elsewhere));
         Self {
-            readers: Readers::new(MOST, 1, move || job::work(of_threads.clone(), Arc::clone(&open))),
+            readers: Readers::new(MOST, 1, work),
             root,
             schedule: Schedule::default(),
             entries: Vec::new(),
@@ -136,7 +142,8 @@ impl DeviceSource {
             states_ns: 0,
             dirs: None,
             removals: Removals::default(),
-            shared: false,
+            mode: None,
+            missing: None,
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
@@ -176,10 +183,13 @@ impl DeviceSource {
     /// Gives a thread something to read.
     fn order(&mut self, subject: Subject, name: &Arc<str>, round: &Round, what: What) {
         let progress = self.schedule.ask(subject, name, now().mono_ns, round.once);
+        let of_it = |entry: &&Entry| Subject::Device(entry.id) == subject;
+        let entry = self.entries.iter().find(of_it);
         self.readers.push(Job {
             subject,
             progress,
             before_ns: round.before_ns,
+            place: entry.and_then(|entry| entry.place.clone()),
             what,
         });
     }
@@ -252,18 +262,26 @@ impl DeviceSource {
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
         if self.everyone.is_none() {
             if !self.schedule.is_asked(Subject::DeviceList) {
-                let settings = !self.settings;
-                let (name, what) = ("the list of RDMA devices", What::DeviceList { settings });
-                self.order(Subject::DeviceList, &name.into(), round, what);
+                let what = What::DeviceList {
+                    settings: !self.settings,
+                    mode: self.mode,
+                };
+                self.order(
+                    Subject::DeviceList,
+                    &"the list of RDMA devices".into(),
+                    round,
+                    what,
+                );
             }
             self.wait(round);
         }
         let mut found = self.everyone.take();
-        if let Some(Ok(found)) = &mut found
-            && let Some(shared) = found.shared.take()
-        {
-            self.shared = shared.as_ref().is_ok_and(|shared| *shared);
-            (self.settings, self.settings_error) = (true, shared.err());
+        if let Some(Ok(found)) = &mut found {
+            self.missing = found.missing.take().map(|missing| *missing);
+            if let Some(mode) = found.mode.take() {
+                self.mode = mode.as_ref().ok().copied().flatten();
+                (self.settings, self.settings_error) = (true, mode.err());
+            }
         }
         found
     }
@@ -272,25 +290,32 @@ impl DeviceSource {
     fn update(&mut self, found: &DeviceList) -> Vec<Gone> {
         let mut gone = Vec::new();
         if !found.interrupted {
-            let (there, left): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut self.entries)
-                .into_iter()
-                .partition(|entry| found.counts(entry.index).is_some());
-            self.entries = there;
-            let left = left.into_iter();
-            gone.extend(left.map(|entry| (entry.id, entry.device(), entry.listed)));
+            let dirs = self.dirs.as_deref().unwrap_or_default();
+            for mut entry in std::mem::take(&mut self.entries) {
+                let listed = found.counts(entry.index).is_some();
+                // While the kernel moves a device, no network namespace has it.
+                let moves = self.mode == Some(NetnsMode::Exclusive)
+                    && !entry.missed
+                    && device_dir(entry.name.as_bytes()).is_none_or(|dir| !dirs.contains(&dir));
+                entry.missed = !listed;
+                if listed || moves {
+                    self.entries.push(entry);
+                } else {
+                    gone.push((entry.id, entry.device(), entry.listed));
+                }
+            }
         }
         for (name, counts) in &found.devices {
-            let mut known = self.entries.iter_mut();
-            match known.find(|entry| entry.index == counts.device_index) {
-                Some(entry) if entry.name == *name => {}
-                Some(entry) => {
+            let index = counts.device_index;
+            if !self.entries.iter().any(|entry| entry.index == index) {
+                self.ids += 1;
+                self.entries.push(Entry::new(self.ids, index, name, &self.root));
+            }
+            for entry in self.entries.iter_mut().filter(|entry| entry.index == index) {
+                if entry.name != *name {
                     entry.rename(name, &self.root);
                 }
-                None => {
-                    self.ids += 1;
-                    self.entries
-                        .push(Entry::new(self.ids, counts.device_index, name, &self.root));
-                }
+                entry.is_at(found.places.get(&index));
             }
         }
         gone
@@ -307,7 +332,8 @@ impl DeviceSource {
         }
         self.wait(round);
         // A list that the kernel flags as interrupted may lack a device: the next round lists again.
-        let whole = !found.interrupted && !round.other;
+        let missed = self.entries.iter().any(|entry| entry.missed);
+        let whole = !found.interrupted && !round.other && !missed;
         self.listed_ns = whole.then_some(round.before_ns);
         if !found.interrupted {
             self.leave(gone, found, round);
@@ -328,7 +354,11 @@ impl DeviceSource {
 
     /// Has a thread list a device, if it can be asked now.
     fn order_list(&mut self, at: usize, found: Option<&DeviceList>, wants: &Wants, round: &Round) {
-        let Some(entry) = self.entries.get_mut(at).filter(|entry| !entry.excluded) else {
+        let Some(entry) = self
+            .entries
+            .get_mut(at)
+            .filter(|entry| !entry.excluded && !entry.missed)
+        else {
             return;
         };
         // The list stays due until the device has answered.
@@ -369,7 +399,7 @@ impl DeviceSource {
             let mut names = found.devices.iter();
             names.any(|(name, _)| device_dir(name.as_bytes()).is_some_and(|name| name == dir))
         };
-        removal::unlisted(&self.root, dirs, is, self.shared)
+        removal::unlisted(&self.root, dirs, is, self.mode == Some(NetnsMode::Shared))
     }
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
@@ -433,7 +463,7 @@ impl DeviceSource {
             let Some(entry) = self.entries.get_mut(at) else {
                 break;
             };
-            if entry.excluded {
+            if entry.excluded || entry.missed {
                 continue;
             }
             if wants.repair {
@@ -494,6 +524,7 @@ impl DeviceSource {
         let is = |entry: &Entry| {
             let mut names = found.devices.iter();
             names.any(|(name, counts)| counts.device_index == entry.index && *name == entry.name)
+                && found.places.get(&entry.index) == entry.place.as_ref()
         };
         found.devices.len() == self.entries.len() && self.entries.iter().all(is)
     }
@@ -639,6 +670,7 @@ impl Polled for DeviceSource {
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
         slow.extend(self.pauses());
         slow.extend(self.left_alone());
+        slow.extend(self.missing.clone());
         if slow != self.slow {
             self.slow.clone_from(&slow);
             out(Input::Slow(slow));

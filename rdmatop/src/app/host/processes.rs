@@ -298,7 +298,7 @@ fn facts(process: &ProcBasic, detail: ProcDetail, start_offset: i64, read_ns: u6
 
 /// A workload in one or two words, the innermost that is known. One that is only claimed ends with `?`, so
 /// that it never looks like one that root named.
-fn spell(workload: &Workload) -> Option<String> {
+pub(super) fn spell(workload: &Workload) -> Option<String> {
     let name = name(workload)?;
     Some(if workload.claimed {
         format!("{name}?")

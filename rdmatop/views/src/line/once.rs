@@ -323,7 +323,10 @@ fn number(number: i64, unit: Unit) -> String {
 fn devices(s: &Snapshot) -> Table {
     let name: Own<DeviceRow> = |row, _| {
         let removing = row.state == Some(DeviceState::Removing);
-        mark(&row.name, removing.then_some("removing"))
+        mark(
+            &row.name,
+            removing.then_some("removing").or(row.netns_holder.as_deref()),
+        )
     };
     table(fields::DEVICE, s.devices.iter(), s, &[("name", name)])
 }

@@ -34,7 +34,7 @@ use crate::judgement::is_of_the_core;
 use crate::peers::Peer;
 use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, Unlisted, VerbRow};
 use crate::value::{Counter, Known};
-use rdmatop_base::step::NextStep;
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 pub(super) use growth::RuleHistory;
 pub(super) use latency::LATENCIES_S;
@@ -336,5 +336,44 @@ pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
     for rule in RULES {
         rule(ctx, &mut out);
     }
+    for symptom in &mut out {
+        if let Some(next) = there(ctx, symptom) {
+            symptom.next = next;
+        }
+    }
     out
+}
+
+/// What to do about a device of another network namespace: its commands find it there alone.
+fn there(ctx: &RuleContext<'_>, symptom: &Symptom) -> Option<NextStep> {
+    const OF_NETNS: [&str; 10] = [
+        "dcb",
+        "ethtool",
+        "iblinkinfo",
+        "ibstat",
+        "ibv_devinfo",
+        "ip",
+        "mlnx_qos",
+        "nft",
+        "rdma",
+        "tc",
+    ];
+    let mut words = symptom.next.split_whitespace();
+    if !words.any(|word| OF_NETNS.contains(&word)) {
+        return None;
+    }
+    let process = symptom.about.process.and_then(|uid| ctx.process(uid));
+    let named = |device: &&DeviceRow| process.is_some_and(|row| row.devices.contains(&device.name));
+    let device = match symptom.about.device {
+        Some(uid) => ctx.device(uid),
+        None => ctx.snapshot.devices.iter().find(named),
+    }?;
+    let pid = device.netns_pid?;
+    Some(step!(
+        "{}   # {} is in the network namespace of PID {}: run each command behind sudo nsenter -t {} -n, and ibstat, ibv_devinfo and iblinkinfo, which read /sys, in its container",
+        symptom.next,
+        ShellWord::said(&device.name),
+        pid,
+        pid
+    ))
 }

@@ -95,6 +95,11 @@ const TROUBLES: [Trouble; 14] = [
 /// What is found when a trouble has lasted for a while on eight ports of this link layer without network
 /// devices.
 fn on(link_layer: &str, trouble: fn(&mut Snapshot)) -> Vec<Finding> {
+    found(link_layer, None, trouble)
+}
+
+/// As [`on`], of devices in the network namespace of this process.
+fn found(link_layer: &str, netns_pid: Option<u32>, trouble: fn(&mut Snapshot)) -> Vec<Finding> {
     let mut watch = FindingTracker::default();
     let mut found = Vec::new();
     for second in 0..20 {
@@ -102,6 +107,9 @@ fn on(link_layer: &str, trouble: fn(&mut Snapshot)) -> Vec<Finding> {
         s.mono_ns += second * S;
         for port in &mut s.ports {
             (port.link_layer, port.netdev, port.netdev_mtu) = (Some(link_layer.into()), None, None);
+        }
+        for device in &mut s.devices {
+            device.netns_pid = netns_pid;
         }
         trouble(&mut s);
         found = watch.look(&s.judged(None));
@@ -156,6 +164,31 @@ fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
         "{}",
         next(2)
     );
+}
+
+#[test]
+fn what_asks_of_a_device_elsewhere_is_to_be_run_in_its_namespace() {
+    let mut there = 0;
+    let both = ["InfiniBand", "Ethernet"];
+    for (layer, (_, _, trouble)) in both
+        .into_iter()
+        .flat_map(|layer| TROUBLES.map(|one| (layer, one)))
+    {
+        let here = found(layer, None, trouble);
+        for (here, elsewhere) in here.iter().zip(found(layer, Some(77), trouble)) {
+            let (before, note) = elsewhere.next.split_at(here.next.len());
+            assert_eq!(before, &*here.next);
+            let program = here.next.split_whitespace().next().unwrap();
+            let asks = ["rdma", "ibstat", "iblinkinfo", "ethtool", "ip"].contains(&program);
+            assert!(
+                note.contains("sudo nsenter -t 77 -n") || !asks,
+                "{}",
+                elsewhere.next
+            );
+            there += usize::from(asks);
+        }
+    }
+    assert!(there > 3, "{there}");
 }
 
 #[test]

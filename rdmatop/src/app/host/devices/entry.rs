@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{harm::Harm, job::DeviceAnswer, known::Listed, removals};
+use super::{elsewhere::Place, harm::Harm, job::DeviceAnswer, known::Listed, removals};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
@@ -20,6 +20,10 @@ pub(super) struct Entry {
     pub(super) shown: Arc<str>,
     /// The user wants it left alone: it is listed, and its driver is asked for nothing.
     pub(super) excluded: bool,
+    /// Its network namespace, if that is another one.
+    pub(super) place: Option<Arc<Place>>,
+    /// The last list lacks it: it may be on its way to another network namespace.
+    pub(super) missed: bool,
     /// Its PCI address, once it was listed.
     pub(super) pci: Option<String>,
     /// When its counters were last asked for, ns.
@@ -51,6 +55,8 @@ impl Entry {
             name: name.clone(),
             shown,
             excluded,
+            place: None,
+            missed: false,
             pci: None,
             asked_ns: 0,
             listed: None,
@@ -69,6 +75,14 @@ impl Entry {
         self.shown = text::sanitize(name.as_bytes()).into();
         self.excluded = root.excludes(&self.shown);
         self.renamed = true;
+    }
+
+    /// Takes over where it is. Files of its counters that are open are those of the place where it was.
+    pub(super) fn is_at(&mut self, place: Option<&Arc<Place>>) {
+        if self.place.as_ref() != place {
+            self.place = place.cloned();
+            self.renamed = true;
+        }
     }
 
     /// The device as it was last listed; with index and name alone while a thread reads it.

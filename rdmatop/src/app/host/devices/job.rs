@@ -1,9 +1,15 @@
 //! The work of a thread that reads devices. Every read that may wait for a driver is here.
 
-use std::{collections::BTreeMap, ffi::OsString, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     dump::dump,
+    elsewhere::{Elsewhere, Place},
     groups::{self, Pace},
     known::Listed,
     owners::Owners,
@@ -37,13 +43,15 @@ pub(super) struct Job {
     pub(super) progress: SharedProgress,
     /// When the round began, ns: nothing in the answer is older.
     pub(super) before_ns: u64,
+    /// The network namespace of the device, if it is another one.
+    pub(super) place: Option<Arc<Place>>,
     pub(super) what: What,
 }
 
 /// What is to be read.
 pub(super) enum What {
-    /// The list of devices; with `settings` also the settings of the subsystem.
-    DeviceList { settings: bool },
+    /// The list of devices; with `settings` also the settings of the subsystem. `mode`: as of these.
+    DeviceList { settings: bool, mode: Option<NetnsMode> },
     /// All of one device. Its counters, too, unless they are left alone: one that is not in a listing is
     /// forgotten.
     List {
@@ -103,8 +111,12 @@ pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
     /// The list changed while it was read: a device may be missing.
     pub(super) interrupted: bool,
-    /// Devices are seen in every network namespace; or why that is not known.
-    pub(super) shared: Option<Result<bool, Cause>>,
+    /// Where devices are seen; or why that is not known.
+    pub(super) mode: Option<Result<Option<NetnsMode>, Cause>>,
+    /// Network namespaces of the devices that are in another one, by index.
+    pub(super) places: BTreeMap<u32, Arc<Place>>,
+    /// What is said of devices of other namespaces that were not found.
+    pub(super) missing: Option<Box<Cause>>,
 }
 
 impl DeviceList {
@@ -151,16 +163,25 @@ struct Reader<T> {
     root: Root,
     open: Open<T>,
     nldev: Option<Nldev<T>>,
+    /// The network namespace of the device that is read, if it is another one.
+    place: Option<Arc<Place>>,
     owners: Owners,
+    elsewhere: Arc<Mutex<Elsewhere>>,
 }
 
 /// Makes the work of a thread that reads under `root` and sends requests through `open`.
-pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> Work<Job, (Subject, Answer)> {
+pub(super) fn work<T: Transport + Send + 'static>(
+    root: Root,
+    open: Open<T>,
+    elsewhere: Arc<Mutex<Elsewhere>>,
+) -> Work<Job, (Subject, Answer)> {
     let mut reader = Reader {
         owners: Owners::new(root.clone()),
         root,
         open,
         nldev: None,
+        place: None,
+        elsewhere,
     };
     Box::new(move |job| {
         let (subject, progress) = (job.subject, job.progress.clone());
@@ -170,8 +191,26 @@ pub(super) fn work<T: Transport + Send + 'static>(root: Root, open: Open<T>) -> 
     })
 }
 
-impl<T: Transport> Reader<T> {
-    fn read(&mut self, job: Job) -> Answer {
+impl<T: Transport + Send> Reader<T> {
+    fn read(&mut self, mut job: Job) -> Answer {
+        let Some(place) = job.place.take() else {
+            return self.read_here(job);
+        };
+        // The connection of this thread is one to its own namespace.
+        let (nldev, root) = (self.nldev.take(), mem::replace(&mut self.root, place.root()));
+        self.place = Some(Arc::clone(&place));
+        let mut answer = self.read_here(job);
+        // The other one has to be closed: it would keep that namespace from ending.
+        (self.nldev, self.root, self.place) = (nldev, root, None);
+        if let Answer::Device(answer) = &mut answer {
+            for reading in [&mut answer.all, &mut answer.changed].into_iter().flatten() {
+                reading.netns = Some(place.reading());
+            }
+        }
+        answer
+    }
+
+    fn read_here(&mut self, job: Job) -> Answer {
         let Job {
             progress,
             before_ns,
@@ -180,9 +219,9 @@ impl<T: Transport> Reader<T> {
         } = job;
         self.owners.forget();
         let answer = match what {
-            What::DeviceList { settings } => {
+            What::DeviceList { settings, mode } => {
                 progress.enter(Stage::List, now().mono_ns);
-                return Answer::DeviceList(self.everyone(settings));
+                return Answer::DeviceList(self.everyone(settings, mode));
             }
             What::List {
                 index,
@@ -232,9 +271,10 @@ impl<T: Transport> Reader<T> {
     }
 
     fn nldev(&mut self) -> Result<&mut Nldev<T>, NetlinkError> {
-        let nldev = match self.nldev.take() {
-            Some(nldev) => nldev,
-            None => (self.open)()?,
+        let nldev = match (self.nldev.take(), &self.place) {
+            (Some(nldev), _) => nldev,
+            (None, None) => (self.open)()?,
+            (None, Some(place)) => place.open(&self.open)?,
         };
         Ok(self.nldev.insert(nldev))
     }
@@ -250,19 +290,29 @@ impl<T: Transport> Reader<T> {
         }
     }
 
-    fn everyone(&mut self, settings: bool) -> Result<DeviceList, NetlinkError> {
+    fn everyone(&mut self, settings: bool, mode: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {
         let nldev = self.nldev()?;
-        let shared = settings.then(|| {
-            let settings = nldev.sys_get();
-            let shared = settings.map(|settings| settings.netns_mode == Some(NetnsMode::Shared));
-            shared.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
+        let found = settings.then(|| {
+            let mode = nldev.sys_get().map(|settings| settings.netns_mode);
+            mode.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
         });
+        let mode = found
+            .as_ref()
+            .map_or(mode, |mode| mode.as_ref().ok().copied().flatten());
         match nldev.named_summaries() {
-            Ok(list) => Ok(DeviceList {
-                devices: list.items,
-                interrupted: list.interrupted,
-                shared,
-            }),
+            Ok(list) => {
+                let mut list = DeviceList {
+                    devices: list.items,
+                    interrupted: list.interrupted,
+                    mode: found,
+                    ..DeviceList::default()
+                };
+                if mode == Some(NetnsMode::Exclusive) {
+                    let mut elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+                    elsewhere.add_to(&mut list, &self.root, &self.open);
+                }
+                Ok(list)
+            }
             Err(error) => {
                 self.nldev = None;
                 Err(error)

@@ -1,12 +1,13 @@
 //! What is requested when, with a made-up kernel.
 
+mod elsewhere;
 mod rest;
 mod slow;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::unix::net::UnixDatagram,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 
 use super::*;
@@ -25,7 +26,7 @@ use rdmatop_sources::{
             DEV_INDEX, DEV_NAME, PORT_INDEX, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PID, RES_QP,
             RES_QP_ENTRY, RES_SQ_PSN, RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR,
             RES_SUMMARY_ENTRY_NAME, RES_TYPE, STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME,
-            STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, cmd, message_type,
+            STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, SYS_NETNS_MODE, cmd, message_type,
         },
         record::Summary,
         transport::{Datagram, Progress, Sink},
@@ -38,6 +39,8 @@ const PORTID: u32 = 77;
 /// One device of the made-up kernel.
 #[derive(Clone, Default)]
 struct Made {
+    /// Number of the network namespace that it belongs to in mode exclusive; 0 is rdmatop's own.
+    netns: u64,
     /// QPs besides QP 1: number and send PSN.
     qps: Vec<(u32, u32)>,
     ctxs: u64,
@@ -64,6 +67,9 @@ struct Made {
 #[derive(Default)]
 struct State {
     devices: Vec<Made>,
+    exclusive: bool,
+    /// Connections that were opened in each network namespace.
+    connections: BTreeMap<u64, Vec<Weak<()>>>,
     /// Commands and the device that each named, in order.
     asked: Vec<(u16, Option<u32>)>,
     /// How many requests for counters get no answer.
@@ -71,10 +77,34 @@ struct State {
     log: Option<UnixDatagram>,
 }
 
+/// A connection to it in one network namespace.
 #[derive(Clone, Default)]
-struct Kernel(Arc<Mutex<State>>);
+struct Kernel(Arc<Mutex<State>>, u64, Arc<()>);
 
 impl Kernel {
+    /// A connection in the namespace of this thread.
+    fn here(&self) -> Self {
+        let netns = thread::current()
+            .name()
+            .and_then(|name| name.strip_prefix("netns-")?.parse().ok());
+        let here = Self(Arc::clone(&self.0), netns.unwrap_or(0), Arc::default());
+        let mut state = self.0.lock().unwrap();
+        state
+            .connections
+            .entry(here.1)
+            .or_default()
+            .push(Arc::downgrade(&here.2));
+        drop(state);
+        here
+    }
+
+    /// How many connections were opened in a namespace, and how many of them are open.
+    fn connections(&self, netns: u64) -> (usize, usize) {
+        let state = self.0.lock().unwrap();
+        let all = state.connections.get(&netns).map_or(&[][..], |all| all);
+        (all.len(), all.iter().filter(|one| one.strong_count() > 0).count())
+    }
+
     /// Requests of a command since the last call.
     fn asked(&self, command: u16) -> Vec<Option<u32>> {
         let mut state = self.0.lock().unwrap();
@@ -202,7 +232,7 @@ fn counter(request: &Message<'_>, made: &Made) -> Vec<u8> {
         .finish()
 }
 
-fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
+fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> {
     let device = Attrs::new(request.payload)
         .flatten()
         .find(|attr| attr.number == DEV_INDEX)
@@ -229,13 +259,15 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
             log.send(line.as_bytes()).unwrap();
         }
     }
-    let all = || (0..).zip(&state.devices);
+    let exclusive = state.exclusive;
+    let is_here = |made: &Made| !exclusive || made.netns == netns;
+    let all = || (0..).zip(&state.devices).filter(|(_, made)| is_here(made));
     let one = |index: u32| &state.devices[index as usize];
     if command == cmd::STAT_GET && state.lost > 0 {
         state.lost -= 1;
         return Vec::new();
     }
-    let gone = device.is_some_and(|index| index as usize >= state.devices.len());
+    let gone = device.is_some_and(|index| !state.devices.get(index as usize).is_some_and(is_here));
     let mut out: Vec<Vec<u8>> = match (command, device) {
         _ if gone => return vec![refused(request, libc::EINVAL)],
         (cmd::GET, Some(index)) => vec![named(request, index).u32(PORT_INDEX, 1).finish()],
@@ -264,6 +296,7 @@ fn answer(state: &mut State, request: &Message<'_>) -> Vec<Vec<u8>> {
             return vec![refused(request, one(index).refuses)];
         }
         (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
+        (cmd::SYS_GET, _) if exclusive => vec![reply(request).u8(SYS_NETNS_MODE, 0).finish()],
         (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
         _ => return vec![refused(request, libc::EINVAL)],
     };
@@ -277,7 +310,7 @@ impl Transport for Kernel {
     fn exchange(&mut self, request: &[u8], sink: &mut Sink<'_>) -> Result<(), NetlinkError> {
         let request = Messages::new(request).next().unwrap().unwrap();
         self.sleep(&request);
-        let datagrams = answer(&mut self.0.lock().unwrap(), &request);
+        let datagrams = answer(&mut self.0.lock().unwrap(), &request, self.1);
         for bytes in &datagrams {
             let datagram = Datagram {
                 portid: PORTID,
@@ -308,7 +341,7 @@ impl Host {
             files.sys(format!("class/infiniband/rxe{index}/node_type"), "1: CA\n");
         }
         let asked = kernel.clone();
-        let mut source = DeviceSource::through(files.root(), Arc::new(move || Ok(Nldev::new(asked.clone()))));
+        let mut source = DeviceSource::through(files.root(), Arc::new(move || Ok(Nldev::new(asked.here()))));
         // Rounds of tests follow each other at once.
         source.rested_ns = 0;
         Self {

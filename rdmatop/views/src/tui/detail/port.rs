@@ -31,6 +31,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             out.extend(Cell::lines(why, width, Tone::Bad));
         }
+        if let (Some(netns), Some(pid)) = (d.netns, d.netns_pid) {
+            let whose = d.netns_holder.as_deref().unwrap_or("a process");
+            let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
+            out.extend(Cell::lines(&line, width, Tone::Normal));
+        }
         let mut of_device = facts_of(state, DEVICE, d);
         for (what, _, limit) in d.headroom() {
             if let (Some(limit), Some((_, value))) =
@@ -162,9 +167,11 @@ mod tests {
         };
         let known = of("mlx5_0");
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
+        let there = "in the network namespace of pod 8d2f5e10-7a55-4c1b-9d0e-1f2a3b4c5d6e (PID 4711, net:[4026532201])";
+        assert!(known.contains(there), "{known}");
         let unknown = of("rxe0");
         assert!(
-            unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of"),
+            unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of") && !unknown.contains("namespace"),
             "{unknown}"
         );
     }

@@ -1,0 +1,254 @@
+//! Devices of other network namespaces, in mode exclusive of `rdma system`: there netlink and /sys show each
+//! device in one namespace alone.
+//!
+//! Which devices there are is known all the same: the class of verbs files lists those of every namespace
+//! (`uverbs_class`, drivers/infiniband/core/uverbs_main.c, has no `ns_type`). Those that netlink does not list
+//! here are looked for in the namespaces of processes. Names and indices are unique over all namespaces
+//! (`devices`, drivers/infiniband/core/device.c), so that a device is one row wherever it is.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::super::processes::spell;
+use super::job::{DeviceList, Open};
+use rdmatop_base::{step::NextStep, text, turns::in_turn};
+use rdmatop_model::{
+    cause::{Cause, CauseId, Concerns},
+    input::NetnsReading,
+};
+use rdmatop_sources::{
+    clock::now,
+    netlink::{client::Nldev, error::NetlinkError, name::Name, record::Summary, transport::Transport},
+    netns::{Netns, others},
+    proc::{read_cgroup, real_user},
+    root::Root,
+    sysfs::verbs_files,
+};
+
+/// Namespaces that one search enters, at most; the users take turns, and the next search enters others.
+const MOST: usize = 64;
+/// Time between two searches for the same devices, ns.
+const SEARCH_EVERY: u64 = if cfg!(test) { 1 } else { 5_000_000_000 };
+
+/// A namespace with devices.
+#[derive(Debug)]
+pub(super) struct Place {
+    netns: Netns,
+    /// With the sysfs of the namespace.
+    root: Root,
+    /// Pod, container, job or name of the process by which it was found, safe to print.
+    holder: Option<String>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.netns == other.netns
+    }
+}
+
+impl Place {
+    fn new(root: &Root, netns: Netns) -> Result<Self, NetlinkError> {
+        let dir = root.proc(netns.pid.to_string());
+        let workload = read_cgroup(root, &dir, false).and_then(|cgroup| spell(&cgroup.workload));
+        Ok(Self {
+            netns,
+            root: netns.root(root).map_err(|error| failed(&error))?,
+            holder: workload.or_else(|| root.line(&dir.join("comm"))),
+        })
+    }
+
+    pub(super) fn root(&self) -> Root {
+        self.root.clone()
+    }
+
+    /// Opens a connection to the kernel there. Whoever has it keeps the namespace from ending.
+    pub(super) fn open<T: Transport + Send>(&self, open: &Open<T>) -> Result<Nldev<T>, NetlinkError> {
+        inside(&self.root, self.netns, || open())
+    }
+
+    pub(super) fn reading(&self) -> NetnsReading {
+        NetnsReading {
+            inode: self.netns.inode,
+            pid: self.netns.pid,
+            holder: self.holder.clone(),
+        }
+    }
+}
+
+fn inside<R: Send>(
+    root: &Root,
+    netns: Netns,
+    work: impl FnOnce() -> Result<R, NetlinkError> + Send,
+) -> Result<R, NetlinkError> {
+    netns.inside(root, work).map_err(|error| failed(&error))?
+}
+
+fn failed(error: &std::io::Error) -> NetlinkError {
+    NetlinkError::Open {
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+/// Whether the process has ended, or is in another namespace.
+fn is_gone(error: &NetlinkError) -> bool {
+    matches!(error.errno(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// What is known of other namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere {
+    known: Vec<Arc<Place>>,
+    /// Namespaces that had no device.
+    asked: BTreeSet<u64>,
+    /// What the last search looked for, and when.
+    searched: (Vec<String>, u64),
+    /// What is said of devices that were not found.
+    missing: Option<Cause>,
+}
+
+impl Elsewhere {
+    /// Adds the devices of other namespaces to those of the own one.
+    pub(super) fn add_to<T: Transport + Send>(&mut self, list: &mut DeviceList, root: &Root, open: &Open<T>) {
+        self.known.retain(|place| match ask(root, place.netns, open) {
+            Ok(found) => take(list, place, found),
+            Err(error) if is_gone(&error) => false,
+            Err(_) => {
+                // Its devices are not gone.
+                list.interrupted = true;
+                true
+            }
+        });
+        let names = absent(root, list);
+        let other = self.searched.0 != names;
+        let now_ns = now().mono_ns;
+        if names.is_empty() {
+            (self.searched, self.missing) = (Default::default(), None);
+        } else if other || now_ns.saturating_sub(self.searched.1) >= SEARCH_EVERY {
+            if other {
+                self.asked.clear();
+            }
+            self.missing = self.search(list, root, open);
+            self.searched = (absent(root, list), now_ns);
+        }
+        list.missing = self.missing.clone().map(Box::new);
+    }
+
+    fn search<T: Transport + Send>(
+        &mut self,
+        list: &mut DeviceList,
+        root: &Root,
+        open: &Open<T>,
+    ) -> Option<Cause> {
+        let others = others(root);
+        let is_known = |netns: &Netns| self.known.iter().any(|place| place.netns.inode == netns.inode);
+        let unknown: Vec<Netns> = others
+            .found
+            .into_iter()
+            .filter(|netns| !is_known(netns))
+            .collect();
+        self.asked
+            .retain(|inode| unknown.iter().any(|netns| netns.inode == *inode));
+        if self.asked.len() == unknown.len() {
+            self.asked.clear();
+        }
+        let fresh = unknown
+            .into_iter()
+            .filter(|netns| !self.asked.contains(&netns.inode));
+        let fresh: Vec<Netns> = fresh.collect();
+        let mut left = fresh.len();
+        let mut failed = None;
+        for netns in in_turn(fresh, MOST, |netns| real_user(root, netns.pid)) {
+            if absent(root, list).is_empty() {
+                break;
+            }
+            left -= 1;
+            let found = ask(root, netns, open).and_then(|found| {
+                let some = !found.1.is_empty();
+                some.then(|| Ok((Arc::new(Place::new(root, netns)?), found)))
+                    .transpose()
+            });
+            match found {
+                Ok(Some((place, found))) => {
+                    take(list, &place, found);
+                    self.known.push(place);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(error) => failed = Some(error),
+            }
+            self.asked.insert(netns.inode);
+        }
+        let names = absent(root, list);
+        (!names.is_empty()).then(|| missing(&names, failed, others.hidden, left))
+    }
+}
+
+/// The devices that a namespace has, and whether their list may lack one.
+fn ask<T: Transport + Send>(
+    root: &Root,
+    netns: Netns,
+    open: &Open<T>,
+) -> Result<(bool, Vec<(Name, Summary)>), NetlinkError> {
+    inside(root, netns, || {
+        let list = open()?.named_summaries()?;
+        Ok((list.interrupted, list.items))
+    })
+}
+
+/// Adds what a namespace has; false if it has nothing. A device that was listed before has come here since.
+fn take(list: &mut DeviceList, place: &Arc<Place>, found: (bool, Vec<(Name, Summary)>)) -> bool {
+    let (interrupted, devices) = found;
+    list.interrupted |= interrupted;
+    let some = !devices.is_empty();
+    for (name, counts) in devices {
+        let index = counts.device_index;
+        list.devices.retain(|(_, before)| before.device_index != index);
+        list.devices.push((name, counts));
+        list.places.insert(index, Arc::clone(place));
+    }
+    some
+}
+
+/// Names of the devices that are not in the list, safe to print.
+fn absent(root: &Root, list: &DeviceList) -> Vec<String> {
+    let files = verbs_files(root).unwrap_or_default().into_iter();
+    let listed = |name: &[u8]| list.devices.iter().any(|(listed, _)| listed.as_bytes() == name);
+    let names = files.filter(|(_, name)| !listed(name));
+    let names = names.map(|(_, name)| text::sanitize(&name));
+    let mut names: Vec<String> = names.filter(|name| !root.excludes(name)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The note about devices that were not found.
+fn missing(names: &[String], failed: Option<NetlinkError>, hidden: bool, left: usize) -> Cause {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (why, remedy): (String, NextStep) = match failed {
+        Some(error) if matches!(error.errno(), Some(libc::EPERM | libc::EACCES)) => (
+            "which rdmatop may not enter".into(),
+            "run with sudo; in a container: --cap-add=SYS_ADMIN,SYS_PTRACE".into(),
+        ),
+        _ if hidden => (
+            "and the namespaces of other users' processes are hidden".into(),
+            "run with sudo; in a container: --cap-add=SYS_ADMIN,SYS_PTRACE".into(),
+        ),
+        _ if left > 0 => (
+            format!("of which {left} were not looked at yet"),
+            NextStep::default(),
+        ),
+        Some(error) => (format!("which cannot be read: {error}"), "see dmesg".into()),
+        None => (
+            "in which no process is that is seen from here".into(),
+            "run rdmatop on the host, and see that the container has its PID namespace; ip netns lists namespaces without a process: \
+             sudo ip netns exec NAME rdmatop"
+                .into(),
+        ),
+    };
+    Cause {
+        id: CauseId::OtherNamespace,
+        concerns: Concerns::Host,
+        what: format!("{} not shown", text::names(&names)),
+        why: format!("in another network namespace (mode exclusive of rdma system), {why}"),
+        remedy,
+    }
+}

@@ -1,0 +1,176 @@
+//! Devices of other network namespaces.
+
+use super::*;
+use rdmatop_model::input::NetnsReading;
+
+/// A machine in mode exclusive, whose devices are in these namespaces, each of which has a process.
+fn exclusive(namespaces: &[u64]) -> Host {
+    let host = Host::new(namespaces.len());
+    host.kernel.0.lock().unwrap().exclusive = true;
+    host.files.link("proc/self/ns/net", "net:[1]");
+    for (index, netns) in namespaces.iter().enumerate() {
+        host.kernel.change(index, |made| made.netns = *netns);
+        let file = format!("class/infiniband_verbs/uverbs{index}/ibdev");
+        host.files.sys(file, format!("rxe{index}\n"));
+        lives(&host, 100 + netns, *netns);
+    }
+    host
+}
+
+/// Starts a process in a namespace.
+fn lives(host: &Host, pid: u64, netns: u64) {
+    let text = if netns == 0 { 1 } else { netns };
+    host.files
+        .link(format!("proc/{pid}/ns/net"), format!("net:[{text}]"))
+        .proc(format!("{pid}/comm"), format!("pause{netns}\n"))
+        .proc(format!("{pid}/status"), "Uid:\t0\t0\t0\t0\n");
+}
+
+/// The devices of a listing by name, each with its namespace and whether it was read, and what notes say.
+type Look = (Vec<(String, Option<NetnsReading>, bool)>, Vec<String>);
+
+fn look(host: &mut Host) -> Look {
+    host.source.listed_ns = None;
+    again(host)
+}
+
+/// As [`look`], where no listing is due.
+fn again(host: &mut Host) -> Look {
+    let wants = Wants {
+        qps: true,
+        counters: true,
+        ..Wants::default()
+    };
+    let mut seen = Vec::new();
+    host.source.poll(&wants, &mut |input| {
+        if let Input::Devices(sample) = input {
+            let of = |reading: DeviceReading| (reading.name, reading.netns, !reading.held);
+            seen = sample.devices.into_iter().map(of).collect();
+        }
+    });
+    seen.sort_by(|a, b| a.0.cmp(&b.0));
+    (seen, host.source.missing.iter().map(Cause::line).collect())
+}
+
+fn at(netns: u64) -> Option<NetnsReading> {
+    (netns != 0).then(|| NetnsReading {
+        inode: netns,
+        pid: u32::try_from(100 + netns).unwrap(),
+        holder: Some(format!("pause{netns}")),
+    })
+}
+
+fn is(name: &str, netns: u64) -> (String, Option<NetnsReading>, bool) {
+    (name.to_owned(), at(netns), true)
+}
+
+#[test]
+fn a_device_is_read_in_the_namespace_where_it_is_and_is_one_wherever_it_goes() {
+    let mut host = exclusive(&[0, 7, 9]);
+    let here = [is("rxe0", 0), is("rxe1", 7), is("rxe2", 9)];
+    assert_eq!(look(&mut host), (here.to_vec(), vec![]));
+    let ids = |host: &Host| -> BTreeSet<u64> { host.source.entries.iter().map(|entry| entry.id).collect() };
+    let before = ids(&host);
+    // From one namespace to another, out of one, and into one.
+    host.kernel.change(1, |made| made.netns = 9);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 9), is("rxe2", 9)]);
+    host.kernel.change(2, |made| made.netns = 0);
+    host.kernel.change(0, |made| made.netns = 7);
+    // No listing is due: what the namespaces have says it.
+    assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe1", 9), is("rxe2", 0)]);
+    assert_eq!(ids(&host), before);
+    // While the kernel moves it, no namespace has it.
+    host.files.remove("sys/class/infiniband/rxe1");
+    host.kernel.change(1, |made| made.netns = 99);
+    let (seen, _) = look(&mut host);
+    assert_eq!(seen[1], ("rxe1".to_owned(), None, false));
+    host.kernel.change(1, |made| made.netns = 7);
+    assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe1", 7), is("rxe2", 0)]);
+    assert_eq!(ids(&host), before);
+    // One that is gone is gone a round later.
+    host.kernel.change(1, |made| made.netns = 99);
+    host.files.remove("sys/class/infiniband_verbs/uverbs1");
+    look(&mut host);
+    assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe2", 0)]);
+}
+
+#[test]
+fn no_connection_into_another_namespace_outlives_a_reading() {
+    let mut host = exclusive(&[0, 7]);
+    for _ in 0..3 {
+        look(&mut host);
+        again(&mut host);
+        let (made, open) = host.kernel.connections(7);
+        assert!(made > 0 && open == 0, "{made} {open}");
+        assert!(host.kernel.connections(0).1 > 0, "that of the own one is kept");
+    }
+    assert_eq!(host.source.entries.len(), 2);
+}
+
+#[test]
+fn nothing_is_looked_for_in_mode_shared() {
+    let mut host = exclusive(&[0, 7]);
+    host.kernel.0.lock().unwrap().exclusive = false;
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 0)]);
+    assert_eq!(host.kernel.connections(7).0, 0);
+}
+
+#[test]
+fn a_process_that_ends_gives_way_to_another_one_of_its_namespace() {
+    let mut host = exclusive(&[0, 7]);
+    look(&mut host);
+    lives(&host, 300, 7);
+    host.files
+        .remove("proc/107/ns/net")
+        .link("proc/107/ns/net", "net:[1]");
+    let (seen, notes) = look(&mut host);
+    assert_eq!(
+        (seen[1].1.as_ref().map(|netns| netns.pid), notes.len()),
+        (Some(300), 0)
+    );
+}
+
+#[test]
+fn what_is_not_found_is_named_with_the_reason() {
+    let mut host = exclusive(&[0, 7]);
+    host.files.remove("proc/107");
+    let (seen, notes) = look(&mut host);
+    assert_eq!(seen, [is("rxe0", 0)]);
+    assert!(
+        notes.len() == 1 && notes[0].starts_with("rxe1 not shown") && notes[0].contains("ip netns exec"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn one_user_with_many_namespaces_delays_no_other_ones_and_all_are_entered() {
+    for (uid, searches) in [(7, 1), (0, 3)] {
+        let mut host = exclusive(&[0, 7]);
+        host.files.remove("proc/107");
+        for netns in 1000..1150 {
+            lives(&host, netns, netns);
+        }
+        lives(&host, 5000, 7);
+        host.files.proc("5000/status", format!("Uid:\t{uid}\t0\t0\t0\n"));
+        let mut notes = Vec::new();
+        for _ in 1..searches {
+            notes.push(look(&mut host).1.join(" "));
+        }
+        assert!(
+            notes.iter().all(|note| note.contains("not looked at yet")),
+            "{notes:?}"
+        );
+        assert_eq!(
+            notes
+                .iter()
+                .filter(|note| note.contains("of which 87 were"))
+                .count(),
+            searches / 3
+        );
+        let (seen, notes) = look(&mut host);
+        assert_eq!(
+            (seen[1].1.as_ref().map(|netns| netns.pid), notes.len()),
+            (Some(5000), 0)
+        );
+    }
+}
