@@ -37,6 +37,9 @@ pub enum Source {
     Est,
 }
 
+/// How far a share by PSN may be from the truth, as a part of it ([`Source::Psn`]).
+const MIDDLE_IS_WITHIN: f64 = 0.05;
+
 /// How certain a rate is, where that differs from its total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateIs {
@@ -123,8 +126,16 @@ impl Counter {
         let has = |bound| bounds.contains(&bound);
         let mixed = has(Known::AtMost) && has(Known::AtLeast);
         let part = |counter: Self| {
-            let nothing = mixed && counter.rate_known() == Known::AtMost;
-            counter.rate.map(|rate| if nothing { 0.0 } else { rate })
+            // The middle of two bounds: in a bound it counts with its own.
+            let middle = counter.source == Source::Psn && counter.rate_known() == Known::Exact;
+            let factor = match counter.rate_known() {
+                Known::AtMost if mixed => 0.0,
+                _ if !middle => 1.0,
+                _ if has(Known::AtLeast) => 1.0 - MIDDLE_IS_WITHIN,
+                _ if has(Known::AtMost) => 1.0 + MIDDLE_IS_WITHIN,
+                _ => 1.0,
+            };
+            counter.rate.map(|rate| rate * factor)
         };
         Self {
             total: self.total.saturating_add(other.total),
@@ -306,5 +317,14 @@ mod tests {
         assert_eq!(sum(known, again), (Some(3.0), Known::Exact, Known::AtLeast));
         assert_eq!(sum(part, at_most), (Some(1.5), Known::AtLeast, Known::AtLeast));
         assert_eq!(sum(part, again), (Some(3.0), Known::AtLeast, Known::AtLeast));
+        // A share that may be 5 % wrong makes no bound of a sum wrong.
+        let share = Counter {
+            rate: Some(100.0),
+            source: Source::Psn,
+            ..again
+        };
+        assert_eq!(sum(share, again), (Some(101.5), Known::Exact, Known::AtLeast));
+        assert_eq!(sum(share, at_most), (Some(106.5), Known::AtMost, Known::AtLeast));
+        assert_eq!(sum(share, part), (Some(96.5), Known::AtLeast, Known::AtLeast));
     }
 }
