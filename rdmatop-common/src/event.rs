@@ -205,8 +205,8 @@ pub struct CmRecord {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DevxRecord {
-    /// Common part; `object` is the `struct ib_uverbs_file *`, in which the handle is unique; the owner is the
-    /// process that calls.
+    /// Common part; `object` is the `struct ib_uverbs_file *`, in which the handle is unique; the owner is
+    /// the process that calls.
     pub prefix: Prefix,
     /// The object's number in its file, [`UNKNOWN_U32`] when it could not be read.
     pub handle: u32,

@@ -116,9 +116,9 @@ pub struct ViewArgs {
     #[arg(long, value_name = "QPN", help_heading = "Filters")]
     pub qpn: Option<u32>,
 
-    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, devx, cm, wr, finding; lost records
-    /// always show. Work requests (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass the
-    /// kernel) show only when named here: each makes its post dearer
+    /// Only these events: qp_create, qp_modify, ..., or a family: qp, mr, cq, devx, cm, wr, finding; lost
+    /// records always show. Work requests (wr_post, wr_done; SoftRoCE, and with --uprobes NICs that bypass
+    /// the kernel) show only when named here: each makes its post dearer
     #[arg(
         long, value_name = "KIND[,KIND]", value_delimiter = ',', value_parser = event_selector,
         conflicts_with = "once", help_heading = "Filters"

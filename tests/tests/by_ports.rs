@@ -104,8 +104,9 @@ fn able() -> Result<usize> {
     Ok(list.lines().filter(sends).count())
 }
 
-/// What senders that share a port sent, a second: as shown by PSN, and as counted by the kernel's own data path
-/// in another session at the same time, with the headers that the port counts. They have `qps` queue pairs in all.
+/// What senders that share a port sent, a second: as shown by PSN, and as counted by the kernel's own data
+/// path in another session at the same time, with the headers that the port counts. They have `qps` queue
+/// pairs in all.
 fn shares(pairs: [(Perftest, f64); 2], qps: usize) -> Result<[(Value, f64); 2]> {
     let [one, other] = pairs.map(|(pair, size)| {
         let pair = pair.iterations(1_000_000).devices(SERVER, CLIENT).start()?;

@@ -21,8 +21,8 @@ pub enum Source {
     Hw,
     /// Counted by the port that no other process can have used: packets with headers.
     Port,
-    /// The process's share of what its ports counted, by the PSNs of their queue pairs: packets with headers, at
-    /// most 5 % wrong, or a bound.
+    /// The process's share of what its ports counted, by the PSNs of their queue pairs: packets with headers,
+    /// at most 5 % wrong, or a bound.
     Psn,
     /// RDMA netlink (nldev).
     Netlink,

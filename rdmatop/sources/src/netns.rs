@@ -54,15 +54,14 @@ pub struct Others {
 /// nobody.
 pub fn others(root: &Root) -> Others {
     let own = inode(root, "self").ok().flatten();
-    let mut out = Others::default();
+    let (mut out, mut seen) = (Others::default(), BTreeSet::new());
     let names = root.list(&root.proc("")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
     for pid in pids.collect::<BTreeSet<u32>>() {
         match inode(root, &pid.to_string()) {
             Err(error) => out.hidden |= error.kind() == io::ErrorKind::PermissionDenied,
             Ok(inode) => {
-                let new = |inode: &u64| !out.found.iter().any(|netns| netns.inode == *inode);
-                let inode = inode.filter(|inode| Some(*inode) != own).filter(new);
+                let inode = inode.filter(|inode| Some(*inode) != own && seen.insert(*inode));
                 out.found.extend(inode.map(|inode| Netns { inode, pid }));
             }
         }
@@ -77,8 +76,8 @@ fn inode(root: &Root, dir: &str) -> io::Result<Option<u64>> {
 }
 
 impl Netns {
-    /// Does `work` in the namespace, in a thread of its own that is named after it. Fails with `ESRCH` when the
-    /// process is in another one by now. In a made-up tree, nothing is entered.
+    /// Does `work` in the namespace, in a thread of its own that is named after it. Fails with `ESRCH` when
+    /// the process is in another one by now. In a made-up tree, nothing is entered.
     pub fn inside<R: Send>(self, root: &Root, work: impl FnOnce() -> R + Send) -> io::Result<R> {
         let enter = || {
             let gone = || io::Error::from_raw_os_error(libc::ESRCH);

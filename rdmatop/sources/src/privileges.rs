@@ -31,7 +31,8 @@ const HELPER: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// In effect while a thread enters another network namespace, and while it mounts the sysfs of that (`netns`).
+/// In effect while a thread enters another network namespace, and while it mounts the sysfs of that
+/// (`netns`).
 const NAMESPACE: CapabilitySet = KEPT.union(CapabilitySet::SYS_ADMIN);
 
 /// In effect while a thread changes its own scheduling policy (`unpreempted` in rdmatop-loader).

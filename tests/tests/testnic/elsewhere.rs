@@ -1,6 +1,6 @@
-//! Cards in the network namespaces of pods, in mode exclusive of `rdma system`. SoftRoCE and soft iWARP have no
-//! device there: up to Linux 7.2 they make each in the first namespace (`ib_alloc_device`), and the kernel moves
-//! none whose driver cannot disconnect its users (`disassociate_ucontext`).
+//! Cards in the network namespaces of pods, in mode exclusive of `rdma system`. SoftRoCE and soft iWARP have
+//! no device there: up to Linux 7.2 they make each in the first namespace (`ib_alloc_device`), and the kernel
+//! moves none whose driver cannot disconnect its users (`disassociate_ucontext`).
 
 use std::{fs, process::Command};
 

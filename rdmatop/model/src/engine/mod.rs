@@ -87,8 +87,8 @@ pub struct Needs {
     /// Processes whose registrations of memory failed for want of it since the last answer: how much may they
     /// lock? The answer is [`Input::Locked`].
     pub locked: Vec<u32>,
-    /// Queue pairs of ports that several processes share, by the index of their device: how far are their PSNs?
-    /// The answer is [`Input::Psns`], with counters read just before. The same until the next snapshot.
+    /// Queue pairs of ports that several processes share, by the index of their device: how far are their
+    /// PSNs? The answer is [`Input::Psns`], with counters read just before. The same until the next snapshot.
     pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
 }
 

@@ -353,7 +353,8 @@ impl Port {
         })
     }
 
-    /// What it has counted, and when that was read; `None` where packets or bytes are not counted, or not all.
+    /// What it has counted, and when that was read; `None` where packets or bytes are not counted, or not
+    /// all.
     pub(super) fn totals(&self, now_ns: u64) -> Option<PortTotals> {
         let of = |role: Role| {
             let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;

@@ -111,8 +111,8 @@ impl Batches {
         known.new = Some(Batch { at_ns, port, qps });
     }
 
-    /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that what
-    /// a modify set is known.
+    /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that
+    /// what a modify set is known.
     pub(super) fn look(
         &mut self,
         place: Place,

@@ -1,5 +1,5 @@
-//! What the packets of queue pairs say of the bytes of each user of a port. docs/model.md, "Shares by PSN", has
-//! the reasons of each rule.
+//! What the packets of queue pairs say of the bytes of each user of a port. docs/model.md, "Shares by PSN",
+//! has the reasons of each rule.
 //!
 //! A PSN counts packets of one direction and says nothing of their size. So a user's bytes are between two
 //! bounds, and what no PSN explains may be anybody's.
@@ -140,9 +140,9 @@ fn total(qps: &[QpRates], way: usize) -> f64 {
     qps.iter().map(|qp| qp.psns[way]).sum()
 }
 
-/// By how much the PSNs of each direction may exceed the packets that moved in it. A READ moves the PSN by the
-/// packets of its answer and is one packet itself; all packets of an answer but the last are full and pass in
-/// the other direction.
+/// By how much the PSNs of each direction may exceed the packets that moved in it. A READ moves the PSN by
+/// the packets of its answer and is one packet itself; all packets of an answer but the last are full and
+/// pass in the other direction.
 fn surplus(port: &PortRates, qps: &[QpRates]) -> [f64; 2] {
     let readers = || qps.iter().filter(|qp| qp.may_read);
     let mtu = |qp: &QpRates| qp.path_mtu.map_or(MTU.1, f64::from);

@@ -250,7 +250,8 @@ impl Opener {
 pub(super) struct Shares {
     ports: BTreeMap<Place, Port>,
     moved: BTreeMap<(u64, Place), Moved>,
-    /// The processes that made objects past the kernel that are not known: how many, and since when so many are known.
+    /// The processes that made objects past the kernel that are not known: how many, and since when so many
+    /// are known.
     makers: BTreeMap<u64, (u64, Last)>,
     /// What /proc said of processes that have a device open and have no row.
     strangers: BTreeMap<u32, ProcessFacts>,
@@ -598,8 +599,8 @@ impl Shares {
         }
     }
 
-    /// Adds what a port says to the sums of its users. Returns whether PSNs would say more: several users share
-    /// it, and it moves.
+    /// Adds what a port says to the sums of its users. Returns whether PSNs would say more: several users
+    /// share it, and it moves.
     fn port(
         &mut self,
         seen: &PortUsers<'_>,

@@ -3,8 +3,8 @@
 //! On mlx5 a library can make them as objects of the device, by a call that no table of ib_core remembers
 //! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell, and their
 //! records what it made: a process with completion queues or memory keys alone is no user of a port. Of one
-//! that ran before, the names of its libraries are all there is: a program that has such a library linked into it,
-//! or that calls libmlx5 itself, is not recognized by them.
+//! that ran before, the names of its libraries are all there is: a program that has such a library linked
+//! into it, or that calls libmlx5 itself, is not recognized by them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -254,8 +254,8 @@ pub struct PortRow {
     /// The byte counters include all bytes of queue pairs.
     #[serde(skip)]
     pub all_of_rdma: bool,
-    /// Its packets are those of InfiniBand and RoCE: none has more than 4096 bytes and its headers, and PSNs of
-    /// RC, UC and UD count them.
+    /// Its packets are those of InfiniBand and RoCE: none has more than 4096 bytes and its headers, and PSNs
+    /// of RC, UC and UD count them.
     #[serde(skip)]
     pub ib_packets: bool,
     /// Every counter of the provider. If none changed, the list is the same as in the snapshot before.

@@ -52,8 +52,8 @@ macro_rules! counters {
         pub struct Traffic {
             $($(#[$doc])* pub $name: Option<Counter>,)*
             /// Packets. Of a QP: an estimate from the movement of its send PSN; a READ moves the PSN by the
-            /// number of packets of its answer. Of a process: as the NIC counts them for its QPs, or the sum of
-            /// what such PSNs moved by.
+            /// number of packets of its answer. Of a process: as the NIC counts them for its QPs, or the sum
+            /// of what such PSNs moved by.
             pub tx_packets: Option<Counter>,
             /// Send WRs by opcode; only those that happened.
             pub by_opcode: Vec<OpcodeTraffic>,

@@ -6,7 +6,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::net::{bind, getsockname, recvfrom, sendto, socket_with};
+use rustix::net::{bind, connect, getsockname, recvfrom, sendto, socket_with};
 
 use super::error::NetlinkError;
 use super::transport::{Datagram, Progress, Sink, Transport};
@@ -83,6 +83,9 @@ impl Open {
         let _ = set_netlink_option(&fd, libc::NETLINK_CAP_ACK);
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         let portid = SocketAddrNetlink::try_from(getsockname(&fd)?)?.pid();
+        // From then on the kernel alone can send to it (`netlink_getsockbyportid`, net/netlink/af_netlink.c):
+        // in a network namespace of a user's, his datagrams could keep an exchange from ever ending.
+        connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { fd, portid })
     }
 
@@ -158,5 +161,27 @@ impl Transport for Socket {
             self.open = Some(open);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_but_the_kernel_can_send_to_it() {
+        let ours = Open::new(None).unwrap();
+        let other = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(&other, &SocketAddrNetlink::new(0, 0)).unwrap();
+        let to = SocketAddrNetlink::new(ours.portid, 0);
+        let sent = sendto(&other, &[0; 64], SendFlags::empty(), &to);
+        // Who is not root may not send to a program at all.
+        assert!(matches!(sent, Err(Errno::CONNREFUSED | Errno::PERM)), "{sent:?}");
     }
 }

@@ -277,7 +277,7 @@ impl DeviceSource {
         }
         let mut found = self.everyone.take();
         if let Some(Ok(found)) = &mut found {
-            self.missing = found.missing.take().map(|missing| *missing);
+            self.missing = found.missing.as_deref().cloned();
             if let Some(mode) = found.mode.take() {
                 self.mode = mode.as_ref().ok().copied().flatten();
                 (self.settings, self.settings_error) = (true, mode.err());
@@ -315,6 +315,7 @@ impl DeviceSource {
                 if entry.name != *name {
                     entry.rename(name, &self.root);
                 }
+                entry.missed = false;
                 entry.is_at(found.places.get(&index));
             }
         }

@@ -100,9 +100,9 @@ fn wrapped<'a>(words: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> 
 }
 
 /// A command in lines that a shell takes as one command: no quoted text is broken, and each line but the last
-/// ends with `|`, `;` or `&&`, or else with a backslash. Where there is a choice it is `|`, because blanks that
-/// a terminal copies behind a backslash would end the command there. A word that has no room at all is broken
-/// as [`wrap`] does.
+/// ends with `|`, `;` or `&&`, or else with a backslash. Where there is a choice it is `|`, because blanks
+/// that a terminal copies behind a backslash would end the command there. A word that has no room at all is
+/// broken as [`wrap`] does.
 pub(super) fn wrap_command(command: &str, max: usize) -> Vec<String> {
     const HELD: char = '\u{2420}';
     let mut quote = None;

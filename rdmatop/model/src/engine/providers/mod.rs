@@ -181,8 +181,8 @@ impl Provider {
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
-    /// Whether its packets are those of InfiniBand and RoCE, and its counters of packets and of bytes count the
-    /// same ones. Those of EFA and Omni-Path may be larger.
+    /// Whether its packets are those of InfiniBand and RoCE, and its counters of packets and of bytes count
+    /// the same ones. Those of EFA and Omni-Path may be larger.
     pub(super) fn has_ib_packets(self) -> bool {
         matches!(self, Self::Rxe | Self::Mlx5 | Self::Mlx4)
     }

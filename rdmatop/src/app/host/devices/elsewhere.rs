@@ -2,11 +2,14 @@
 //! device in one namespace alone.
 //!
 //! Which devices there are is known all the same: the class of verbs files lists those of every namespace
-//! (`uverbs_class`, drivers/infiniband/core/uverbs_main.c, has no `ns_type`). Those that netlink does not list
-//! here are looked for in the namespaces of processes. Names and indices are unique over all namespaces
+//! (`uverbs_class`, drivers/infiniband/core/uverbs_main.c, has no `ns_type`). Those that netlink does not
+//! list here are looked for in the namespaces of processes. Names and indices are unique over all namespaces
 //! (`devices`, drivers/infiniband/core/device.c), so that a device is one row wherever it is.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::super::processes::spell;
 use super::job::{DeviceList, Open};
@@ -52,7 +55,11 @@ impl Place {
         Ok(Self {
             netns,
             root: netns.root(root).map_err(|error| failed(&error))?,
-            holder: workload.or_else(|| root.line(&dir.join("comm"))),
+            holder: workload.or_else(|| {
+                let comm = root.line(&dir.join("comm"))?;
+                // It may be called as a job is.
+                Some(format!("PID {}, {comm}", netns.pid))
+            }),
         })
     }
 
@@ -97,8 +104,8 @@ fn is_gone(error: &NetlinkError) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     known: Vec<Arc<Place>>,
-    /// Namespaces that had no device.
-    asked: BTreeSet<u64>,
+    /// When namespaces without a device were asked last, ns.
+    asked: BTreeMap<u64, u64>,
     /// What the last search looked for, and when.
     searched: (Vec<String>, u64),
     /// What is said of devices that were not found.
@@ -140,27 +147,20 @@ impl Elsewhere {
     ) -> Option<Cause> {
         let others = others(root);
         let is_known = |netns: &Netns| self.known.iter().any(|place| place.netns.inode == netns.inode);
-        let unknown: Vec<Netns> = others
+        let mut unknown: Vec<Netns> = others
             .found
             .into_iter()
             .filter(|netns| !is_known(netns))
             .collect();
-        self.asked
-            .retain(|inode| unknown.iter().any(|netns| netns.inode == *inode));
-        if self.asked.len() == unknown.len() {
-            self.asked.clear();
-        }
-        let fresh = unknown
-            .into_iter()
-            .filter(|netns| !self.asked.contains(&netns.inode));
-        let fresh: Vec<Netns> = fresh.collect();
-        let mut left = fresh.len();
+        let inodes: BTreeSet<u64> = unknown.iter().map(|netns| netns.inode).collect();
+        self.asked.retain(|inode, _| inodes.contains(inode));
+        // Those that nobody has asked come first, then those whose answer is the oldest.
+        unknown.sort_by_key(|netns| self.asked.get(&netns.inode).copied());
         let mut failed = None;
-        for netns in in_turn(fresh, MOST, |netns| real_user(root, netns.pid)) {
+        for netns in in_turn(unknown, MOST, |netns| real_user(root, netns.pid)) {
             if absent(root, list).is_empty() {
                 break;
             }
-            left -= 1;
             let found = ask(root, netns, open).and_then(|found| {
                 let some = !found.1.is_empty();
                 some.then(|| Ok((Arc::new(Place::new(root, netns)?), found)))
@@ -173,12 +173,18 @@ impl Elsewhere {
                     continue;
                 }
                 Ok(None) => {}
-                Err(error) if is_gone(&error) => {}
+                // It may live on with another process.
+                Err(error) if is_gone(&error) => continue,
                 Err(error) => failed = Some(error),
             }
-            self.asked.insert(netns.inode);
+            self.asked.insert(netns.inode, now().mono_ns);
         }
         let names = absent(root, list);
+        let found = |inode: &u64| self.known.iter().any(|place| place.netns.inode == *inode);
+        let left = inodes
+            .iter()
+            .filter(|inode| !self.asked.contains_key(inode) && !found(inode));
+        let left = left.count();
         (!names.is_empty()).then(|| missing(&names, failed, others.hidden, left))
     }
 }
@@ -226,11 +232,11 @@ fn missing(names: &[String], failed: Option<NetlinkError>, hidden: bool, left: u
     let (why, remedy): (String, NextStep) = match failed {
         Some(error) if matches!(error.errno(), Some(libc::EPERM | libc::EACCES)) => (
             "which rdmatop may not enter".into(),
-            "run with sudo; in a container: --cap-add=SYS_ADMIN,SYS_PTRACE".into(),
+            "run with sudo; in a container: --pid=host --cap-add=SYS_ADMIN --cap-add=SYS_PTRACE".into(),
         ),
         _ if hidden => (
             "and the namespaces of other users' processes are hidden".into(),
-            "run with sudo; in a container: --cap-add=SYS_ADMIN,SYS_PTRACE".into(),
+            "run with sudo; in a container: --pid=host --cap-add=SYS_ADMIN --cap-add=SYS_PTRACE".into(),
         ),
         _ if left > 0 => (
             format!("of which {left} were not looked at yet"),

@@ -458,8 +458,8 @@ fn of_device(name: &Name) -> Concerns {
     Concerns::Device(name.to_string())
 }
 
-/// The PSNs of queue pairs, each asked for by its number: the driver is asked about no other. One that is gone
-/// is left out, and when the kernel refuses, the rest is too.
+/// The PSNs of queue pairs, each asked for by its number: the driver is asked about no other. One that is
+/// gone is left out, and when the kernel refuses, the rest is too.
 fn psns<T: Transport>(nldev: &mut Nldev<T>, device_index: u32, numbers: &[u32]) -> Vec<PsnReading> {
     let mut out = Vec::with_capacity(numbers.len());
     for qpn in numbers {

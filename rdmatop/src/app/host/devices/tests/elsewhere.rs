@@ -56,7 +56,7 @@ fn at(netns: u64) -> Option<NetnsReading> {
     (netns != 0).then(|| NetnsReading {
         inode: netns,
         pid: u32::try_from(100 + netns).unwrap(),
-        holder: Some(format!("pause{netns}")),
+        holder: Some(format!("PID {}, pause{netns}", 100 + netns)),
     })
 }
 
@@ -65,7 +65,7 @@ fn is(name: &str, netns: u64) -> (String, Option<NetnsReading>, bool) {
 }
 
 #[test]
-fn a_device_is_read_in_the_namespace_where_it_is_and_is_one_wherever_it_goes() {
+fn a_device_is_read_where_it_is_and_is_one_wherever_it_goes() {
     let mut host = exclusive(&[0, 7, 9]);
     let here = [is("rxe0", 0), is("rxe1", 7), is("rxe2", 9)];
     assert_eq!(look(&mut host), (here.to_vec(), vec![]));
@@ -128,6 +128,27 @@ fn a_process_that_ends_gives_way_to_another_one_of_its_namespace() {
         (seen[1].1.as_ref().map(|netns| netns.pid), notes.len()),
         (Some(300), 0)
     );
+}
+
+#[test]
+fn fresh_namespaces_of_one_user_keep_no_device_of_others_from_being_found() {
+    let mut host = exclusive(&[0, 7]);
+    host.kernel.change(1, |made| made.netns = 99);
+    let fresh = |host: &Host, round: u64| {
+        for at in 0..70 {
+            let pid = 1000 + at;
+            host.files.remove(format!("proc/{pid}"));
+            lives(host, pid, 1000 * round + at);
+            host.files
+                .proc(format!("{pid}/status"), "Uid:\t1000\t1000\t1000\t1000\n");
+        }
+    };
+    // The pod's namespace is asked before it has its device.
+    fresh(&host, 1);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0)]);
+    host.kernel.change(1, |made| made.netns = 7);
+    fresh(&host, 2);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 7)]);
 }
 
 #[test]
