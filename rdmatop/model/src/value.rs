@@ -114,7 +114,13 @@ impl Counter {
 
     /// The rate of which it is certain that so much moved; `None` where that is not known.
     pub fn certain_rate(self) -> Option<f64> {
-        self.rate.filter(|_| self.rate_known() != Known::AtMost)
+        let known = self.rate.filter(|_| self.rate_known() != Known::AtMost)?;
+        let is_share = self.source == Source::Psn && self.rate_known() == Known::Exact;
+        Some(if is_share {
+            known * (1.0 - MIDDLE_IS_WITHIN)
+        } else {
+            known
+        })
     }
 
     /// The sum. The rate is known when both are. A bound makes the sum one; of an upper and a lower one

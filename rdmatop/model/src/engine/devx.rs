@@ -62,6 +62,8 @@ struct Counts {
     there: Tally,
     /// An object that is not remembered was made: `there` is a lower bound.
     short: bool,
+    /// Data can move through one of these, until the process ends or closes the device.
+    unremembered: bool,
     /// Data could move since [`Devx::carriers`] was last asked.
     carried: bool,
     /// Since it made its last object the process was among those that have the device open.
@@ -72,7 +74,7 @@ impl Counts {
     /// Whether there is an object through which data can move.
     fn carries(&self) -> bool {
         let mut all = DevxKind::ALL.into_iter().zip(self.there);
-        all.any(|(kind, count)| kind.carries() && count > 0)
+        self.unremembered || all.any(|(kind, count)| kind.carries() && count > 0)
     }
 }
 
@@ -143,6 +145,7 @@ impl Devx {
         }
         if known(place.1).is_none() || !has_room || counts.there.iter().sum::<u64>() >= OF_ONE {
             counts.short = true;
+            counts.unremembered |= kind.carries();
             return;
         }
         counts.there[kind as usize] += 1;
@@ -208,6 +211,7 @@ impl Devx {
                 sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
             mine.short |= theirs.short;
+            mine.unremembered |= theirs.unremembered;
             mine.carried |= theirs.carried;
             mine.listed |= theirs.listed;
         }
@@ -239,7 +243,7 @@ impl Devx {
                 if std::mem::take(&mut counts.there) != Tally::default() {
                     over.insert(*maker);
                 }
-                counts.listed = false;
+                (counts.listed, counts.unremembered) = (false, false);
             }
             true
         });
@@ -261,6 +265,11 @@ impl Devx {
             (std::mem::take(&mut counts.carried) || carries).then_some(*maker)
         });
         carriers.collect()
+    }
+
+    /// The processes that made objects, of whatever kind they say.
+    pub(super) fn makers(&self) -> BTreeSet<u64> {
+        self.counts.keys().map(|(process, _)| *process).collect()
     }
 
     /// How many objects a process was seen to make, and how many of its objects to be destroyed.

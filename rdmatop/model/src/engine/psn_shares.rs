@@ -65,7 +65,7 @@ impl QpRates {
 /// What is known of a user's part of a direction, each second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Part {
-    /// Packets by PSN.
+    /// Packets at least.
     pub(super) packets: f64,
     /// Bytes at least and at most.
     pub(super) bytes: [f64; 2],
@@ -82,7 +82,10 @@ impl Part {
 /// One direction of a port, of which PSNs explain nearly all packets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Way {
-    bytes: f64,
+    /// What the port moved.
+    pub(super) bytes: f64,
+    /// Packets that PSNs may count too many: answers to READs, which pass in the other direction.
+    surplus: f64,
     /// What packets carry at most that may be anybody's.
     rest: f64,
     /// Packets of each user, and what they carry at most.
@@ -99,7 +102,7 @@ impl Way {
         let (packets, most) = self.users.get(&user).copied().unwrap_or_default();
         let others = self.all - most + self.rest;
         Part {
-            packets,
+            packets: (packets - self.surplus).max(0.0),
             bytes: [(self.bytes - others).max(0.0), (most + self.rest).min(self.bytes)],
         }
     }
@@ -128,6 +131,7 @@ pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
         }
         (counted > 0.0 && off <= counted * DISTANCE).then(|| Way {
             bytes: port.bytes[way],
+            surplus: surplus[way],
             rest,
             all: users.values().map(|(_, most)| most).sum(),
             users,

@@ -138,6 +138,9 @@ impl Moved {
     }
 }
 
+/// By how much of its rate a port may have changed since its PSNs were read.
+const CHANGED: f64 = 0.1;
+
 /// What is known of a process by its ports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -176,7 +179,9 @@ impl Share {
             });
         }
         let (close, most) = (part.close(), part.bytes[1]);
-        if close.is_none() && most >= rate {
+        // The port's rate has changed since: nobody knows by whom.
+        let changed = (rate - shown.bytes).abs() > CHANGED * rate;
+        if changed || close.is_none() && most >= rate {
             return false;
         }
         let sum = &mut self.bytes[way];
@@ -549,15 +554,21 @@ impl Shares {
         else {
             return vec![Opener::UNKNOWN];
         };
-        let mut openers: Vec<Opener> = contexts
-            .iter()
-            .map(|pid| self.opener(*pid, device.uid, seen))
-            .collect();
+        let users: BTreeSet<_> = contexts.iter().map(|pid| self.told(*pid, seen)?.user).collect();
+        let opener = |pid: &u32| {
+            let mut opener = self.opener(*pid, device.uid, seen);
+            let made = matches!(opener.user, User::Process(process) if seen.makers.all.contains(&process));
+            // What its objects are stands in its own memory: other users' bytes do not depend on its word.
+            if made && users.len() > 1 && opener.unlisted.is_none() {
+                (opener.unlisted, opener.all_seen) = (Some(Unlisted::Made), false);
+            }
+            opener
+        };
+        let mut openers: Vec<Opener> = contexts.iter().map(opener).collect();
         let now = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        let users: BTreeSet<_> = contexts.iter().map(|pid| self.told(*pid, seen)?.user).collect();
         for (process, (_, last)) in &self.makers {
             let Some(row) = seen.processes.get(*process) else {
                 continue;
@@ -710,4 +721,37 @@ fn open(seen: &PortUsers<'_>) -> BTreeSet<u32> {
     let devices = seen.devices.iter().filter(|device| device.may_hide_qps());
     let contexts = devices.filter_map(|device| device.contexts.as_deref());
     contexts.flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::psn_shares::{PortRates, QpRates, ways},
+        *,
+    };
+
+    #[test]
+    fn a_share_holds_while_the_port_moves_as_much_as_when_psns_were_read() {
+        let qp = |user| QpRates {
+            user: Some(user),
+            psns: [50_000.0, 0.0],
+            path_mtu: Some(4096),
+            is_ipv4: false,
+            may_read: false,
+        };
+        let port = PortRates {
+            packets: [100_000.0, 0.0],
+            bytes: [4.17e8, 0.0],
+            no_reads: true,
+        };
+        let [Some(way), _] = ways(&port, &[qp(1), qp(2)]) else {
+            panic!("the packets are explained")
+        };
+        let holds = |rate: f64| {
+            let mut share = Share::NOTHING;
+            share.add(0, &way, 1, rate)
+        };
+        assert!(holds(4.17e8) && holds(4.4e8) && holds(4.0e8));
+        assert!(!holds(5e8) && !holds(3.5e8));
+    }
 }

@@ -70,6 +70,8 @@ pub(super) struct Makers {
     pub(super) made: BTreeMap<u64, u64>,
     /// The processes with objects through which data can move, and the devices of these; 0: not known.
     pub(super) carriers: BTreeSet<(u64, u64)>,
+    /// The processes that made objects, of whatever kind they say.
+    pub(super) all: BTreeSet<u64>,
     /// The processes that destroyed objects of which no record tells.
     destroyed: BTreeSet<u64>,
 }
@@ -88,6 +90,7 @@ impl Makers {
             made,
             destroyed: destroyed.into_keys().collect(),
             carriers: devx.take_carriers().into_iter().collect(),
+            all: devx.makers(),
         }
     }
 

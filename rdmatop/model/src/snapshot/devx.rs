@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 #[cfg(doc)]
 use super::ProcessRow;
@@ -92,12 +92,11 @@ impl DevxKind {
 pub type DevxCounts = BTreeMap<DevxKind, u64>;
 
 /// The objects that a process made on a device past ib_core.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DevxObjects {
     /// Device name; `None` if that is not known.
     pub device: Option<Arc<str>>,
     /// [`super::DeviceRow::uid`]; `None` if that is not known.
-    #[serde(skip)]
     pub device_uid: Option<u64>,
     /// Each call of the process was seen. Otherwise it may have made more.
     pub whole: bool,
@@ -105,20 +104,38 @@ pub struct DevxObjects {
     pub made: DevxCounts,
     /// Those that were destroyed by a call. What ends with the process or with its file is not among them.
     pub destroyed: DevxCounts,
-    /// Those that are there.
+    /// Those that are there, as far as calls were seen. Where not each was, one that destroyed some may be
+    /// missing, so that this is no bound, and JSON has null.
     pub now: DevxCounts,
 }
 
+impl Serialize for DevxObjects {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("DevxObjects", 5)?;
+        fields.serialize_field("device", &self.device)?;
+        fields.serialize_field("whole", &self.whole)?;
+        fields.serialize_field("made", &self.made)?;
+        fields.serialize_field("destroyed", &self.destroyed)?;
+        fields.serialize_field("now", &self.whole.then_some(&self.now))?;
+        fields.end()
+    }
+}
+
 impl DevxObjects {
-    /// How many there are through which data can move.
+    /// How many there are, or were, through which data can move.
     pub fn carriers(&self) -> u64 {
-        let carriers = self.now.iter().filter(|(kind, _)| kind.carries());
+        let there = if self.whole { &self.now } else { &self.made };
+        let carriers = there.iter().filter(|(kind, _)| kind.carries());
         carriers.map(|(_, count)| count).sum()
     }
 
-    /// What is there, in words: `3 DEVX QPs, 1 CQ on mlx5_0`.
+    /// What is there, in words: `3 DEVX QPs, 1 CQ on mlx5_0`; else what is known to have been made.
     pub fn words(&self) -> String {
-        let at_least = if self.whole { "" } else { "≥" };
+        let (counts, at_least, made) = if self.whole {
+            (&self.now, "", "")
+        } else {
+            (&self.made, "≥", " made")
+        };
         let one = |(kind, count): (&DevxKind, &u64)| {
             let name = match kind {
                 DevxKind::Other | DevxKind::Unknown => format!("{} object", kind.name()),
@@ -129,15 +146,15 @@ impl DevxObjects {
                 if *count == 1 { "" } else { "s" }
             )
         };
-        let all: Vec<String> = self.now.iter().map(one).collect();
+        let all: Vec<String> = counts.iter().map(one).collect();
         let all = if all.is_empty() {
             format!("{at_least}0 DEVX objects")
         } else {
             all.join(", ")
         };
         match &self.device {
-            Some(device) => format!("{all} on {device}"),
-            None => all,
+            Some(device) => format!("{all}{made} on {device}"),
+            None => format!("{all}{made}"),
         }
     }
 }

@@ -49,6 +49,7 @@ const LARGE: Pair = Pair {
 struct Truth {
     port: PortRates,
     users: BTreeMap<u64, [f64; 2]>,
+    packets: BTreeMap<u64, [f64; 2]>,
     qps: Vec<QpRates>,
 }
 
@@ -91,6 +92,7 @@ impl Truth {
         self.port.packets[way] += packets;
         self.port.bytes[way] += bytes;
         self.users.entry(user).or_default()[way] += bytes;
+        self.packets.entry(user).or_default()[way] += packets;
     }
 
     /// Each bound is on the right side, and what is close is at most 5 % wrong. Returns which are close, of
@@ -106,6 +108,8 @@ impl Truth {
                     least <= truth + error && truth <= most + error,
                     "{truth} {part:?} of {user}"
                 );
+                let packets = self.packets[user][way];
+                assert!(part.packets <= packets + error, "{packets} {part:?} of {user}");
                 if let Some(close) = part.close() {
                     assert!(
                         (close - truth).abs() <= truth * 0.05 + error,

@@ -79,7 +79,7 @@ fn three_queue_pairs_and_a_completion_queue_of_which_one_goes() {
     assert_eq!(objects.destroyed, counts(&[(DevxKind::Qp, 1)]));
     assert_eq!(objects.now, counts(&[(DevxKind::Qp, 2), (DevxKind::Cq, 1)]));
     assert!(!objects.whole, "no program saw each call");
-    assert_eq!(objects.words(), "≥2 DEVX QPs, ≥1 DEVX CQ on rxe0");
+    assert_eq!(objects.words(), "≥3 DEVX QPs, ≥1 DEVX CQ made on rxe0");
     assert_eq!(host.process(231).devices, ["rxe0".into()]);
     host.gone(231);
     let ended = made(&mut host, 231);
@@ -142,6 +142,10 @@ fn a_process_with_more_objects_than_are_remembered_has_at_least_those() {
     let objects = made(&mut host, 231);
     assert_eq!(objects.made, counts(&[(DevxKind::Other, 20_000)]));
     assert_eq!(objects.now, counts(&[(DevxKind::Other, 16_384)]));
+    // A queue pair that is not remembered is there all the same.
+    host.record(devx(SECOND, 231, (0xf0, 20_000), Some(QP), 500));
+    let objects = made(&mut host, 231);
+    assert_eq!((objects.whole, objects.carriers()), (false, 1));
     host.record(devx(SECOND, 240, (0xf1, 1), Some(QP), 500));
     assert_eq!(
         made(&mut host, 240).now,

@@ -96,8 +96,13 @@ impl Nic {
 
     /// What /proc says of a process now.
     fn born(&mut self, pid: u32, born_ns: u64, libraries: &[&str]) {
+        self.born_of(None, pid, born_ns, libraries);
+    }
+
+    fn born_of(&mut self, user: Option<&str>, pid: u32, born_ns: u64, libraries: &[&str]) {
         self.apply(Input::Process(Box::new(ProcessFacts {
             pid,
+            user: user.map(str::to_owned),
             start_ticks: 7,
             born_ns,
             read_ns: self.second * SECOND,
@@ -567,6 +572,24 @@ fn of_maker(opcodes: &[u32], contexts: &[u32]) -> (Nic, Arc<Snapshot>) {
     nic.born(231, SECOND + 1, UCX);
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
     (nic, snapshot)
+}
+
+#[test]
+fn bytes_of_a_user_do_not_depend_on_what_another_one_says_of_his_objects() {
+    let shown_beside = |user: &str| {
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 240]);
+        let pairs = [(20, Some(240), 3)];
+        nic.second(RATE, &pairs);
+        nic.born_of(Some("train"), 240, 0, PLAIN);
+        // Completion queues and keys, as its memory has it when the call returns.
+        nic.devx(231, 0x400);
+        nic.devx(231, 0x200);
+        nic.born_of(Some(user), 231, SECOND + 1, UCX);
+        shown(&later(&mut nic, &pairs), 240)
+    };
+    assert_eq!(shown_beside("train"), EXACT);
+    assert_eq!(shown_beside("mallory"), AT_MOST);
 }
 
 #[test]
