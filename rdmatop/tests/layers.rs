@@ -166,7 +166,7 @@ fn each_layer_imports_only_what_it_may() {
     assert_eq!(wrong, [""; 0], "see OF_THE_MODEL, NEVER and ARCHITECTURE.md");
 }
 
-/// The Rust files below `dir`.
+/// Adds the Rust files below `dir` to `found`.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();

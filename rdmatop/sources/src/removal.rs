@@ -111,7 +111,7 @@ pub fn unlisted(
 ///
 /// # Errors
 ///
-/// That of `listed`.
+/// Returns the error of `listed`.
 pub fn waiting<E>(
     root: &Root,
     shared: bool,

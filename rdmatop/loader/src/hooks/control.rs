@@ -40,7 +40,7 @@ const CREATES: &[EventKind] = &[
     EventKind::MrReg,
     EventKind::CqCreate,
 ];
-/// What an ioctl can tell.
+/// The events that a record of an ioctl becomes.
 const IOCTL_EVENTS: &[EventKind] = &[
     EventKind::VerbError,
     EventKind::DevxCreate,

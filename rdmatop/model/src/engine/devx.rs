@@ -28,7 +28,7 @@ use crate::{
 /// Objects that are remembered. Of those beyond them it is known that they were made, and not what a destroy
 /// is of.
 const OBJECTS: usize = 65_536;
-/// The share of one process.
+/// Objects of one process that are remembered, at most.
 const OF_ONE: u64 = OBJECTS as u64 / 4;
 
 /// A process and a device, by their uids; 0: the device is not known.

@@ -200,7 +200,7 @@ fn is_asked(qp: &QpRow) -> bool {
     counts && is_able(qp.state) && !qp.exited
 }
 
-/// RTR, RTS or SQD.
+/// Whether a queue pair can move packets in this state: RTR, RTS or SQD.
 fn is_able(state: Option<QpState>) -> bool {
     state.is_some_and(|state| matches!(state.0, 2..=4))
 }

@@ -693,7 +693,7 @@ impl Shares {
     }
 }
 
-/// What is in it of whole ones.
+/// Cuts a count to a whole number; one that is too large becomes the largest.
 fn whole(count: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 #[cfg(doc)]
 use super::ProcessRow;
 
-/// What a DEVX object is.
+/// The kind of an object that a program makes past ib_core, by the opcode of the command that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DevxKind {

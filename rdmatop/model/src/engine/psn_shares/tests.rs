@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a queue pair does.
+/// The work that a queue pair does, or that its peer does on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Writes,

@@ -19,7 +19,7 @@ struct Pair {
     moves: [u32; 2],
 }
 
-/// Sends full packets.
+/// Makes a queue pair that sends this many full packets each second.
 fn sender(qpn: u32, pid: u32, packets: u32) -> Pair {
     Pair {
         device: 0,
