@@ -80,6 +80,7 @@ fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
     report
         .first_processes_on(host)
         .find_map(|process| process.provider.as_deref())
+        .or_else(|| report.provider())
 }
 
 /// The name of a NIC, as the page shows it.
@@ -110,8 +111,13 @@ pub fn judge(report: &Report) -> Verdict {
         without_gpu_direct: BTreeMap::new(),
     };
     let unknown = count_connections(report, &mut verdict);
+    let mut partly = report.nics.values().filter(|used| used.gpu_direct > 0).peekable();
     let direct = match (verdict.gpu_direct, verdict.nics) {
-        (0, _) => "no GPUDirect".to_owned(),
+        (0, _) if partly.peek().is_none() => "no GPUDirect".to_owned(),
+        (0, _) if partly.all(|used| used.only_receives_directly()) => {
+            "GPUDirect for receiving only".to_owned()
+        }
+        (0, _) => "GPUDirect on a part of their connections".to_owned(),
         (on, all) if on == all => "GPUDirect on all".to_owned(),
         (on, all) => format!("GPUDirect on {on} of {all}"),
     };
@@ -223,6 +229,9 @@ fn because(why: &str) -> String {
     format!(", {word} {why}")
 }
 
+/// Entries that do not tell what failed, as only the words of the message do.
+const IN_WORDS: [&str; 2] = ["cuda", "ofi-request"];
+
 /// The first fault among the warnings: where it was, and what.
 fn fault(report: &Report) -> Option<String> {
     let worst = report.warnings.worst()?;
@@ -247,6 +256,7 @@ fn fault(report: &Report) -> Option<String> {
             entry.means,
             shortened(&unknown.text)
         ),
+        None if IN_WORDS.contains(&entry.id) => format!("{} ({})", entry.means, shortened(&worst.text)),
         None => entry.means.to_owned(),
     };
     let kinds = report
@@ -417,11 +427,12 @@ fn by_chosen_network(
     and_then: &dyn Fn(String) -> String,
 ) -> Option<(VerdictKind, String)> {
     let (mut rdma, mut tcp, mut other) = (None, None, None);
+    let provider = report.provider();
     for (writer, process) in &report.processes {
         let Some(network) = process.network() else {
             continue;
         };
-        let of = match is_rdma(network, process.provider.as_deref()) {
+        let of = match is_rdma(network, process.provider.as_deref().or(provider)) {
             Some(true) => &mut rdma,
             Some(false) => &mut tcp,
             None => &mut other,

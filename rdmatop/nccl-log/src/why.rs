@@ -165,6 +165,21 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
 
 /// Why a NIC has connections without GPUDirect.
 pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
+    if report
+        .nics
+        .get(nic)
+        .is_some_and(|used| used.only_receives_directly())
+    {
+        let set = report
+            .first_processes_on(&nic.host)
+            .find_map(|one| one.variables.get("NCCL_NET_GDR_READ"));
+        return match set {
+            Some(value) => format!("it receives directly, and sends from the host's memory: NCCL_NET_GDR_READ is {value}"),
+            None => "it receives directly, and sends from the host's memory, as NCCL does with older GPUs without NVLink; \
+                     NCCL_NET_GDR_READ=1 allows both"
+                .to_owned(),
+        };
+    }
     let why = report.first_processes_on(&nic.host).find_map(|process| {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
@@ -201,7 +216,7 @@ pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     let processes = || report.processes.values();
     // The log has lines of the subsystems that also print the connections.
     let shown = processes().any(|one| {
-        let lists = !one.hcas.is_empty() || !one.interfaces.is_empty();
+        let lists = one.lists_hcas() || !one.interfaces.is_empty();
         lists || one.network.is_some() || !one.members.is_empty()
     });
     let words = if processes().any(|one| one.bootstrapped) {

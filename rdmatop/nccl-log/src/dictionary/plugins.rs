@@ -129,6 +129,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.7 to 1.14": Text(&["NET/OFI NCCL_PROTO was set to \"LL/LL128\""]) =>
             "NET/OFI NCCL_PROTO was set to \"LL/LL128\"";
 
+    "ofi-tuner" Fault means "the tuner of the EFA plugin refuses a job that sets NCCL_ALGO or NCCL_PROTO";
+        next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then \
+            NCCL_TUNER_PLUGIN=none, or a newer one";
+        in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]) =>
+            "NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol with \
+            NCCL_ALGO/NCCL_PROTO";
+
     "ofi-topology" Note means "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly";
         next "/sys in the container; on virtual machines the plugin's own topology file";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to ", "device property file"]) =>
