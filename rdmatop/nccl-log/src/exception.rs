@@ -16,12 +16,13 @@ const LAST_ERROR: &str = "Last error:";
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
 /// one of these.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
     "is setting up NCCL communicator and retrieving ncclUniqueId",
     "The client socket has timed out after",
+    "The server socket has failed to listen on any local network address",
     "NCCL communicator was aborted on rank ",
     "recvValue",
     "sendBytes failed on SocketImpl(",
@@ -31,7 +32,7 @@ const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 /// The least width, in bytes, at which a tool breaks lines wherever that is.
 const WIDTH: usize = 80;
 /// How much is kept of a line that may go on in the next one: more than the longest of [`OWN`].
-const TAIL: usize = 64;
+const TAIL: usize = 80;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not

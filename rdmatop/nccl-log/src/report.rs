@@ -17,6 +17,7 @@ use super::{
     nics::Hca,
     perf::Perf,
     process::{MAX_NAMES, Process},
+    ras::Ras,
     warning::Warnings,
     wrapped::Unwrapper,
 };
@@ -113,8 +114,8 @@ pub struct Report {
     pub warnings: Warnings,
     /// Whether a fault shows that data moves by verbs.
     pub verbs: bool,
-    /// Whether it has an answer of NCCL's RAS service, as `ncclras` prints it.
-    pub ras: bool,
+    /// An answer of NCCL's RAS service.
+    pub ras: Ras,
     /// The output of nccl-tests.
     pub perf: Perf,
     /// Errors that frameworks printed.
@@ -229,7 +230,7 @@ impl Report {
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
-                self.ras |= text.contains("Communicators... (") || text.ends_with("\"ras\": {");
+                self.ras.line(text);
                 self.framework_errors.line(text);
                 if let Some(Fact::Version(version)) = fact::parse_plain(text) {
                     self.version(version);

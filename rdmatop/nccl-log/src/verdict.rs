@@ -350,11 +350,15 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
 /// The verdict if the log has no connection over a network.
 fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
-        let line = if report.torn > 0 {
+        let line = if let Some(problem) = &report.ras.problem {
+            &format!(
+                "this is an answer of NCCL's RAS service, and no log. It says {problem} (ask twice: ranks are never at the same place)"
+            )
+        } else if report.torn > 0 {
             "every line of NCCL in this log is cut into another"
         } else if report.lines == 0 {
             "the log is empty"
-        } else if report.ras {
+        } else if report.ras.is_there {
             "this is an answer of NCCL's RAS service, and no log. Run the job with NCCL_DEBUG=INFO"
         } else if !report.versions().is_empty() {
             "no line of NCCL but its version in this log. Run the job with NCCL_DEBUG=INFO"
@@ -411,7 +415,8 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
             .iter()
             .find_map(|(_, process)| why::by_messages(process));
         let head = match (why, complete || inside.local > 0) {
-            (Some(why), _) => format!("unknown: no RDMA, because {why}"),
+            (Some((why, true)), _) => format!("unknown: {why}; others may be used"),
+            (Some((why, false)), _) => format!("unknown: no RDMA, because {why}"),
             (None, true) => "unknown".to_owned(),
             (None, false) => "unknown: no line names the network".to_owned(),
         };

@@ -54,7 +54,8 @@ const CAUSES: [(&str, &str); 15] = [
 /// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
 const OF_PLUGIN: usize = 8;
 
-fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
+/// The message that is the cause, and whether it is about one device alone.
+fn message(process: &Process, causes: &[(&str, &str)]) -> Option<(String, bool)> {
     let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;
     let device = process.messages.get(id).and_then(Option::as_deref);
     let words = match device {
@@ -66,14 +67,16 @@ fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
         .variables
         .get("NCCL_IB_HCA")
         .filter(|_| *id == "no-device");
-    Some(match hcas {
+    let words = match hcas {
         Some(hcas) => format!("{words} (NCCL_IB_HCA is {hcas})"),
         None => words,
-    })
+    };
+    let of_device = ["device-unopened", "device-unanswering"].contains(id) && device.is_some();
+    Some((words, of_device))
 }
 
-/// Which of a process's messages keeps it from RDMA.
-pub(super) fn by_messages(process: &Process) -> Option<String> {
+/// Which of a process's messages keeps it from RDMA, and whether it is about one device alone.
+pub(super) fn by_messages(process: &Process) -> Option<(String, bool)> {
     message(process, &CAUSES)
 }
 
@@ -108,6 +111,7 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         return provider();
     }
     let (of_plugin, of_nccl) = CAUSES.split_at_checked(OF_PLUGIN).unwrap_or_default();
+    let because = |process, causes| message(process, causes).map(|(why, _)| why);
     let missing = || {
         let wanted = process
             .variables
@@ -116,10 +120,10 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         (wanted != "none").then(|| format!("NCCL_NET_PLUGIN is {wanted}, and that plugin was not found"))
     };
     plugin()
-        .or_else(|| message(process, of_plugin))
+        .or_else(|| because(process, of_plugin))
         .or_else(missing)
         .or_else(|| variable(process, "NCCL_IB_DISABLE", is_on))
-        .or_else(|| message(process, of_nccl))
+        .or_else(|| because(process, of_nccl))
         .or_else(|| variable(process, "NCCL_IBEXT_DISABLE", is_on))
         .or_else(provider)
 }

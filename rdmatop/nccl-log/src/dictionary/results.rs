@@ -61,6 +61,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "PyTorch 1.12 on": Text(&["The client socket has timed out after ", " while trying to connect to "]) =>
             "The client socket has timed out after 60s while trying to connect to 192.0.2.1:29500";
 
+    "store-port" Fault means "the port where ranks are to meet is taken on this host";
+        next "`ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \
+            MASTER_PORT; of all ranks, the first one alone listens there";
+        in "PyTorch 1.12 on": Text(&["The server socket has failed to listen on any local network address"]) =>
+            "The server socket has failed to listen on any local network address.";
+
     "aborted" Follows means "PyTorch ended its communicator because of an error before";
         next "the reason that the line names, or the first error before it";
         in "PyTorch 1.12 on": Text(&["NCCL communicator was aborted on rank "]) =>

@@ -203,6 +203,16 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 on, RCCL": Text(&["No transport found"]) =>
             "No transport found for rank 0[60] -> rank 1[70]";
 
+    "mismatch" Fault means "ranks call different collectives, or with different counts";
+        next "look for ranks that call another collective or another count; NCCL_DEBUG_SUBSYS=COLL shows the calls";
+        in "NCCL 2.4 to 2.6": Text(&["Mismatched collective detected"]) =>
+            "Mismatched collective detected, please check your collective calls at and around rank 39.";
+
+    "no-port" Fault means "a port cannot be listened on, because another process does";
+        next "the port of NCCL_COMM_ID, if that is set; else `ss -s`: processes that keep very many connections";
+        in "NCCL 2.3 on, RCCL": Text(&["*", "Call to bind failed", "Address already in use"]) =>
+            "Call to bind failed : Address already in use";
+
     "no-algorithm" Fault means "no algorithm can run this collective on these ranks: mostly NCCL_ALGO or \
         NCCL_PROTO allow none that can";
         next "unset NCCL_ALGO and NCCL_PROTO, or let them name Ring and Simple too: CollNet needs SHARP's \

@@ -1443,6 +1443,56 @@ s before timing out.
         lacks: &["FAULT", "without explanation"],
     },
     Case {
+        name: "what an answer of the RAS service says is wrong",
+        log: "\
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    0         1         4         8        32        32   RUNNING  MISMATCH
+
+#0-0 (fa93daea854b060b) MISMATCH
+  Communicator ranks have different AllGather operation counts
+  30 ranks have launched up to operation 640
+
+#1-0 (fa93daea854b060c) MISMATCH
+  Something else
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says MISMATCH: Communicator ranks have different \
+                AllGather operation counts; 30 ranks have launched up to operation 640 (ask twice: ranks are never at the same place)",
+        holds: &[],
+        lacks: &["Something else"],
+    },
+    Case {
+        name: "a device that cannot be opened is one of several, where nothing says that there is no other",
+        log: "e1:5:9 [0] transport/net_ib.cc:148 NCCL WARN NET/IB : Unable to open device erdma_2\n",
+        first: "unknown: the device erdma_2 cannot be opened (/dev/infiniband missing in the container, or no rights); others may be used; \
+                NCCL_DEBUG=INFO shows the network",
+        holds: &[],
+        lacks: &["no RDMA"],
+    },
+    Case {
+        name: "ports that are taken, and collectives that differ in old versions",
+        log: "\
+426928:140:140 [0] include/socket.h:333 NCCL WARN Call to bind failed : Address already in use
+426928:140:140 [0] init.cc:1247 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 3.
+",
+        first: "unknown: no line names the network; FAULT: 426928: a port cannot be listened on, because another process does (and 1 other \
+                fault below)",
+        holds: &["NCCL_DEBUG_SUBSYS=COLL"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "a store that finds its port taken",
+        log: "\
+[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:12211 (errno: 98 - Address already in use).
+[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.
+",
+        first: "unknown: no line names the network; FAULT: the port where ranks are to meet is taken on this host",
+        holds: &["MASTER_PORT"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
         log: "pynccl.py:69] vLLM uses nccl==2.27.3\nworker: invalid argument: --nccl-port\ninternal error of the NCCL profiler plugin\n",
         first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",
