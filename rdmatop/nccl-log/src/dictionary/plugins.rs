@@ -72,6 +72,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]) =>
             "NET/OFI Creating new endpoint for domain 0x7f9befa99380 failed: Invalid argument";
 
+    "ofi-memory" Fault means "memory could not be registered with libfabric: the limit of locked memory, or the NIC's number of regions, is reached";
+        next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions its \
+            processes have (`rdma resource show`)";
+        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory", "Error: Cannot allocate memory"]) =>
+            "NET/OFI Unable to register memory (type = 1) for device 2. RC: -12, Error: Cannot allocate memory";
+
     "ofi-memory" Fault means "memory could not be registered with libfabric; type 2 is GPU memory";
         next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
             memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
