@@ -8,7 +8,7 @@ use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
 use crate::snapshot::{PortRow, QpRow, Snapshot};
-use rdmatop_base::step::step;
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::text;
 
 const S: u64 = 1_000_000_000;
@@ -272,7 +272,13 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             ),
             evidence,
             next: interface(ctx, port).map_or_else(
-                || "sudo ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
+                || {
+                    step!(
+                        "sudo ibdiagnet -i {} -p {}   # names the link -> change its cable or transceiver; again -> the switch's log",
+                        ShellWord::device(&port.device),
+                        port.port
+                    )
+                },
                 |(netdev, more)| {
                     step!(
                         "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the switch's \
