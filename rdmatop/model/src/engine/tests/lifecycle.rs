@@ -435,7 +435,11 @@ fn a_single_sample_keeps_what_ended_within_it() {
     assert!(host.only_qp().exited);
     let process = host.process(231);
     assert!(process.exited);
-    assert_eq!(process.devices[..], ["rxe0".into()], "a filter of the device keeps it");
+    assert_eq!(
+        process.devices[..],
+        ["rxe0".into()],
+        "a filter of the device keeps it"
+    );
 }
 
 #[test]
