@@ -1,7 +1,7 @@
 //! Whether two open files are one, by the memory in which the kernel keeps their bytes.
 //!
-//! A file of an overlay has a device of the overlay's, and may have an inode of it, whatever the file below is
-//! called elsewhere. The kernel maps the file below, and puts probes into that one.
+//! A file of an overlay has a device of the overlay's, and may have an inode of it, whatever the file below
+//! is called elsewhere. The kernel maps the file below, and puts probes into that one.
 
 use std::{
     fs::File,
@@ -23,8 +23,8 @@ const TRIES: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// A page of a file in rdmatop's memory. It is mapped shared, because the kernel puts a probe for all processes
-/// into each private mapping of the file, and then has a page for that mapping alone.
+/// A page of a file in rdmatop's memory. It is mapped shared, because the kernel puts a probe for all
+/// processes into each private mapping of the file, and then has a page for that mapping alone.
 struct Page(usize);
 
 impl Page {
@@ -45,7 +45,8 @@ impl Page {
         Some(Self(at.ok()?.expose_provenance()))
     }
 
-    /// The number of the page's frame in memory; `None` if the file has no such page, or the kernel does not say.
+    /// The number of the page's frame in memory; `None` if the file has no such page, or the kernel does not
+    /// say.
     fn frame(&self, pagemap: &File) -> Option<u64> {
         // Reads the page in without a fault, which behind the file's end would be a signal.
         // SAFETY: the page is this value's, and its bytes do not change by it.
