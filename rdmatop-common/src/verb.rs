@@ -25,6 +25,30 @@ const LAST_OBJECT: u16 = 0x1fff;
 /// program could fill the tables, because it may send any of 2^29 numbers.
 pub const UNKNOWN: u32 = ioctl(u16::MAX, u16::MAX);
 
+/// Whether a call fails by design: it makes no event, and is no fault.
+///
+/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device:
+/// `query_device` then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once
+/// for each process: ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without
+/// one where the file does not block or a signal arrives; a program that polls would fill the ring buffer
+/// with them. A library that reads a GID table entry by entry, as perftest and UCX do, gets ENODATA for each
+/// empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
+pub const fn is_probe(verb: u32, errno: u32) -> bool {
+    const EAGAIN: u32 = 11;
+    const ENODEV: u32 = 19;
+    const ENOSPC: u32 = 28;
+    const ENODATA: u32 = 61;
+    // include/linux/errno.h: a signal interrupted the call. The kernel restarts it or returns EINTR.
+    const ERESTARTSYS: u32 = 512;
+    match errno {
+        ENOSPC => verb & !EXTENDED == QUERY_DEVICE,
+        ENODEV => verb == CM_BIND | AF_IB,
+        ENODATA => verb == QUERY_GID_ENTRY,
+        EAGAIN | ERESTARTSYS => verb == CM_GET_EVENT,
+        _ => false,
+    }
+}
+
 /// The number of an ioctl method.
 pub const fn ioctl(object: u16, method: u16) -> u32 {
     let object = if object < LAST_OBJECT { object } else { LAST_OBJECT };

@@ -148,6 +148,13 @@ impl Perftest {
         self.cm
     }
 
+    /// Has the program search the GID table for the best one.
+    #[must_use]
+    pub fn any_gid(mut self) -> Self {
+        self.by_gid = false;
+        self
+    }
+
     /// Runs inside one iWARP device, which has one GID and connects only through rdma_cm.
     #[must_use]
     pub fn iwarp(mut self, device: &str) -> Self {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use crate::{
-    child::Child,
+    child::{Child, output},
     snapshot::Row,
     traffic::{Traffic, path},
 };
@@ -107,4 +107,55 @@ pub fn with_another_name(library: &Path, name: &Path, program: &str, args: &str)
     Ok(Traffic {
         child: Child::spawn(&mut command)?,
     })
+}
+
+/// The system's libraries as two containers of one image have them: two overlays over the same files, which
+/// have other devices in each.
+#[derive(Debug)]
+pub struct Overlays {
+    mounts: Vec<PathBuf>,
+}
+
+impl Overlays {
+    /// Lays one over this directory, with files of its own: they are on a file system that is mounted here,
+    /// where the guest's root is on one of another machine.
+    pub fn over(libraries: &Path) -> Result<Self> {
+        let files = std::env::temp_dir().join("image");
+        let mut overlays = Self { mounts: Vec::new() };
+        fs::create_dir_all(&files)?;
+        overlays.mount(&files, &["-t", "tmpfs", "none"])?;
+        fs::create_dir_all(files.join("upper"))?;
+        let copy = [libraries, &files.join("lower")];
+        output(Command::new("cp").arg("-a").args(copy))?;
+        overlays.lay(&files, libraries)?;
+        let beside = overlays.beside();
+        fs::create_dir_all(&beside)?;
+        overlays.lay(&files, &beside)?;
+        Ok(overlays)
+    }
+
+    /// Where the other one is.
+    pub fn beside(&self) -> PathBuf {
+        std::env::temp_dir().join("beside")
+    }
+
+    fn lay(&mut self, files: &Path, at: &Path) -> Result<()> {
+        let files = files.display();
+        let layers = format!("lowerdir={files}/upper:{files}/lower");
+        self.mount(at, &["-t", "overlay", "-o", &layers, "overlay"])
+    }
+
+    fn mount(&mut self, at: &Path, args: &[&str]) -> Result<()> {
+        output(Command::new("mount").args(args).arg(at))?;
+        self.mounts.push(at.into());
+        Ok(())
+    }
+}
+
+impl Drop for Overlays {
+    fn drop(&mut self) {
+        for mount in self.mounts.iter().rev() {
+            let _ = output(Command::new("umount").arg("-l").arg(mount));
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! (`RDMATOP_DATAPATHS=0`) and probes the provider's functions.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _},
     path::Path,
@@ -22,7 +23,7 @@ use rdmatop_tests::{
     snapshot::{Row, Snapshot},
     traffic::{self, Traffic, id, number},
     uprobes::{
-        ARGS, ATTACHED, ENV, identity, library, probed, probed_in, standing, total, with_a_copy,
+        ARGS, ATTACHED, ENV, Overlays, identity, library, probed, probed_in, standing, total, with_a_copy,
         with_another_name,
     },
     wait::{self, PATIENCE, SOON},
@@ -659,20 +660,27 @@ fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
     let idle = standing()?;
     let library = library(idle.child.pid())?;
     idle.finish()?;
-    let file = identity(&library)?;
+    let overlays = Overlays::over(library.parent().context("a directory")?)?;
+    let beside = overlays.beside().join(library.file_name().context("a name")?);
+    ensure!(
+        identity(&beside)? != identity(&library)?,
+        "overlays have numbers of their own"
+    );
     let directory = std::env::temp_dir();
     let log = directory.join("two-names.log");
     let said = |word: &str| fs::read_to_string(&log).map_or(0, |log| log.matches(word).count());
-    for other_first in [false, true] {
-        let name = directory.join(format!("librxe-other-{other_first}"));
-        let other = || with_another_name(&library, &name, "extended-posts", "--rounds 20");
+    for (bound, other_first) in [(&library, true), (&beside, false), (&beside, true)] {
+        let files = BTreeSet::from([identity(&library)?, identity(bound)?]);
+        let probed = |rdmatop| files.iter().map(|file| probed_in(rdmatop, *file)).sum::<usize>();
+        let name = directory.join("librxe-other");
+        let other = || with_another_name(bound, &name, "extended-posts", "--rounds 20");
         let own = || Traffic::start("extended-posts", &["--rounds", "20"]);
         let first = if other_first { other()? } else { own()? };
         let before = first.ready()?;
         let log_to = log.display().to_string();
         let window = Window::open_with(&ARGS, &[ENV[0], ("RDMATOP_LOG", &log_to)])?;
         wait::until("probes for the first program", ATTACHED, || {
-            probed_in(window.pid(), file) == FUNCTIONS
+            probed(window.pid()) == FUNCTIONS
         })?;
         let second = if other_first { own()? } else { other()? };
         let after = second.ready()?;
@@ -683,7 +691,7 @@ fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
         }
         // Whatever else would be probed, and the first program's QP looked at anew.
         thread::sleep(Duration::from_secs(5));
-        let now = probed_in(window.pid(), file);
+        let now = probed(window.pid());
         ensure!(
             now == FUNCTIONS,
             "{now} functions are probed: {}",
@@ -694,7 +702,8 @@ fn a_file_that_a_program_has_under_another_name_is_probed_once() -> Result<()> {
         for (ready, own) in [(before, first), (after, second)] {
             let row = sample.qp(id(&ready, "pid")?, id(&ready, "qpn")?)?;
             println!(
-                "other name first: {other_first}, program {own}, probes {:?}",
+                "{}, other name first: {other_first}, program {own}, probes {:?}",
+                bound.display(),
                 opcodes(row)
             );
             for (key, said) in [("tx_wr_posted", "posted"), ("tx_bytes", "bytes")] {

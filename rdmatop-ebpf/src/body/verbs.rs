@@ -232,10 +232,11 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     Some(())
 }
 
-/// Makes the record of a failure, unless the process has too many. `on` is a `struct ib_device *` or 0.
+/// Makes the record of a failure, unless it is one by design or the process has too many. `on` is a
+/// `struct ib_device *` or 0.
 #[inline(always)]
 pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
-    if is_over_budget() != 0 {
+    if verb::is_probe(verb, rc.unsigned_abs()) || is_over_budget() != 0 {
         return;
     }
     send(|record: &mut VerbRecord| {

@@ -22,10 +22,6 @@ const AF_IB: u16 = 27;
 /// Where the address family is in the buffer of a bind: `struct rdma_ucm_cmd_hdr` (8 bytes), then `id`,
 /// `addr_size` and `reserved` of `struct rdma_ucm_bind` (include/uapi/rdma/rdma_user_cm.h).
 const BIND_FAMILY: u64 = 16;
-/// include/linux/errno.h: a signal interrupted the call. The kernel then restarts the call or returns EINTR
-/// to the program.
-const ERESTARTSYS: i32 = 512;
-const EAGAIN: i32 = 11;
 
 /// Stands for the command of a call whose buffer cannot be read: no command has this number.
 const UNREADABLE: u32 = 0xff;
@@ -112,16 +108,8 @@ pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     if verb == verb::CM_BIND && word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) {
         verb |= verb::AF_IB;
     }
-    if verb == verb::CM_GET_EVENT {
-        // Without an event (EAGAIN) or with a signal (ERESTARTSYS) no record is made: a wait may end so, and
-        // the records of a program that polls would fill the ring buffer.
-        if rc < 0 && rc != -EAGAIN && rc != -ERESTARTSYS {
-            record_failure(verb, rc, took, 0);
-        }
-        return count(verb, rc, None);
-    }
     if rc < 0 {
         record_failure(verb, rc, took, 0);
     }
-    count(verb, rc, Some(took))
+    count(verb, rc, (verb != verb::CM_GET_EVENT).then_some(took))
 }

@@ -84,6 +84,22 @@ impl<T> Probed<T> {
         self.entries.contains_key(point)
     }
 
+    /// The numbers by which a file is known here, of which functions are probed: its own, or those of another
+    /// name of it. `is_it` compares it with a file of which some are probed.
+    pub(super) fn known_as(&self, file: (u64, u64), mut is_it: impl FnMut(&T) -> bool) -> Option<(u64, u64)> {
+        let mut others = BTreeMap::new();
+        for (point, entry) in &self.entries {
+            others.entry(point.file).or_insert(&entry.gone.probes);
+        }
+        if others.contains_key(&file) {
+            return Some(file);
+        }
+        others
+            .into_iter()
+            .find(|(_, probes)| is_it(probes))
+            .map(|(known, _)| known)
+    }
+
     /// Whether functions of this file are probed for all processes. Whatever name the file has for a process,
     /// these probes are hit by it.
     pub(super) fn has_for_all(&self, file: (u64, u64)) -> bool {
@@ -93,10 +109,18 @@ impl<T> Probed<T> {
     }
 
     /// Whether the probes at this place are still being removed: a program that hits them and new ones would
-    /// count twice.
+    /// count twice. The file may have been known by another name, so all of them count that are at this place
+    /// in whatever file.
     pub(super) fn is_leaving(&mut self, point: &ProbePoint) -> bool {
         self.leaving.retain(|(_, attached)| attached.strong_count() > 0);
-        self.leaving.iter().any(|(gone, _)| gone.meets(point))
+        let meets = |gone: &ProbePoint| {
+            ProbePoint {
+                file: point.file,
+                ..*gone
+            }
+            .meets(point)
+        };
+        self.leaving.iter().any(|(gone, _)| meets(gone))
     }
 
     /// Notes that a QP uses a function; `None` when it is not probed.
@@ -366,6 +390,36 @@ mod tests {
         probed.release(&[at(Some(8)), at(None)], of(1), 5);
         assert_eq!(probes(probed.unreachable(1 << 40, |_| false)), [Some(8)]);
         assert_eq!(probed.len(), 2);
+    }
+
+    #[test]
+    fn a_file_is_known_by_the_name_by_which_it_was_probed_first() {
+        let mut probed = Probed::new(8);
+        for (inode, offset) in [(1, 0), (1, 16), (2, 0)] {
+            probed.add(point(inode, offset), inode, of(1));
+        }
+        let known = |probed: &Probed<u64>, inode, is| {
+            let mut asked = Vec::new();
+            let known = probed.known_as((8, inode), |other| {
+                asked.push(*other);
+                *other == is
+            });
+            (known, asked)
+        };
+        assert_eq!(known(&probed, 2, 1), (Some((8, 2)), vec![]), "by this name");
+        assert_eq!(
+            known(&probed, 3, 2),
+            (Some((8, 2)), vec![1, 2]),
+            "each file is asked once"
+        );
+        assert_eq!(known(&probed, 3, 0), (None, vec![1, 2]));
+        // While its probes are being removed it is not known by another name.
+        probed.release(&[point(1, 0), point(1, 16)], of(1), 0);
+        let gone = probed.unreachable(1 << 40, |inode| *inode == 1);
+        assert_eq!((gone.len(), known(&probed, 3, 1).0), (2, None));
+        assert!(probed.is_leaving(&point(3, 16)) && !probed.is_leaving(&point(3, 32)));
+        drop(gone);
+        assert!(!probed.is_leaving(&point(3, 16)));
     }
 
     /// The function of [`point`] for one process, or for all.

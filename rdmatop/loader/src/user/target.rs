@@ -43,6 +43,15 @@ pub(super) struct Target {
     pub(super) sends_are_seen: bool,
 }
 
+/// A file of which functions are probed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// Device and inode of the name by which it was probed first.
+    pub(super) file: (u64, u64),
+    /// They are probed for all processes.
+    pub(super) for_all: bool,
+}
+
 /// Why a QP cannot be probed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
@@ -85,17 +94,16 @@ const LOST: &str = "the process that reads memory has ended";
 
 impl Finder {
     /// Finds the functions that a QP's program posts with and, with `ends`, the one that returns its
-    /// completions. `is_for_all`: whether functions of a file are probed for all processes.
+    /// completions. `known`: by which numbers a file is known of which functions are probed.
     pub(super) fn of(
         &mut self,
         program: Program,
         ends: bool,
-        is_for_all: impl Fn((u64, u64)) -> bool,
+        known: impl Fn(&Opened, &Place) -> Option<Known>,
     ) -> Result<Target, Unfit> {
         let posts = self.ask(program, ends)?;
         let process = program.party.process;
-        let open =
-            |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &is_for_all);
+        let open = |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &known);
         target(process, &posts, open)
     }
 
@@ -152,15 +160,16 @@ impl Finder {
         user: Option<u32>,
         mapped: &Mapped,
         place: &Place,
-        is_for_all: impl Fn((u64, u64)) -> bool,
+        known: impl Fn(&Opened, &Place) -> Option<Known>,
     ) -> Result<(Opened, Reach), Unfit> {
         let of_system = self.libraries.open(&mapped.path);
-        if let Some(file) = of_system.filter(|file| file.identity == mapped.identity) {
+        if let Some(mut file) = of_system.filter(|file| file.identity == mapped.identity) {
+            file.identity = known(&file, place).map_or(file.identity, |known| known.file);
             return Ok((file, Reach::System));
         }
         let failed = |error| Unfit::NotYet(format!("cannot read the file of its library: {error}"));
         // Opening the file, and attaching a probe to it, reads it.
-        let Some(file) = file(pid, place).map_err(failed)? else {
+        let Some(mut file) = file(pid, place).map_err(failed)? else {
             let why =
                 "its library is not one of the system's, and on a file system that may keep rdmatop waiting";
             return Err(Unfit::Never(why.into()));
@@ -168,7 +177,9 @@ impl Finder {
         if file.identity != mapped.identity {
             return Err(Unfit::NotYet("the file of its library changes".into()));
         }
-        let reach = if is_for_all(file.identity) {
+        let known = known(&file, place);
+        file.identity = known.map_or(file.identity, |known| known.file);
+        let reach = if known.is_some_and(|known| known.for_all) {
             // A library of the system by another name: it is open, so no other file can be this one.
             Reach::System
         } else if user == Some(file.owner) {
@@ -225,10 +236,11 @@ fn target(
     for (function, place) in &calls {
         points.push(point(*function, place)?);
     }
-    let provider = points.first().map(|(point, _)| point.file);
+    let numbers = |place: &Place| posts.file(place).map(|file| file.identity);
+    let provider = calls.first().and_then(|(_, place)| numbers(place));
     for (number, place) in &of_cqs {
         // A word that is no function pointer may still be the address of code.
-        let of_provider = posts.file(place).map(|file| file.identity) == provider;
+        let of_provider = numbers(place) == provider;
         if of_provider && let Ok(found) = point(Function::PollEx(*number), place) {
             points.push(found);
         }
@@ -419,16 +431,22 @@ mod tests {
         let finder = Finder::default();
         let pid = std::process::id();
         let own = Process { pid, start_ns: 7 };
-        let (opens, for_all) = (Cell::new(0), Cell::new(None));
+        let (opens, for_all, known_as) = (Cell::new(0), Cell::new(None), Cell::new(None));
         let reach = |posts: &Posts| {
             opens.set(0);
             let open = |mapped: &Mapped, place: &Place| {
                 opens.set(opens.get() + 1);
-                let is_for_all = |file| for_all.get() == Some(file);
-                finder.open(pid, posts.user, mapped, place, is_for_all)
+                let known = |file: &Opened, _: &Place| {
+                    let known = for_all.get().filter(|(name, _)| *name == file.identity);
+                    known.map(|(_, file)| Known { file, for_all: true })
+                };
+                finder.open(pid, posts.user, mapped, place, known)
             };
             let points = target(own, posts, open).map(|target| target.points);
-            points.map(|points| points.iter().map(|(point, _)| point.process).collect::<Vec<_>>())
+            points.map(|points| {
+                known_as.set(points.first().map(|(point, _)| point.file));
+                points.iter().map(|(point, _)| point.process).collect::<Vec<_>>()
+            })
         };
         let refused = |posts: &Posts, why: &str| match reach(posts) {
             Err(Unfit::Never(said)) => assert!(said.contains(why), "{said}"),
@@ -460,8 +478,9 @@ mod tests {
         assert_eq!(reach(&inside), Ok(vec![Some(own); 2]), "a file of its own user's");
         // One of the system's, by another name than the one by which it is probed for all.
         let file = fs::metadata(&copy).unwrap();
-        for_all.set(Some((file.dev(), file.ino())));
+        for_all.set(Some(((file.dev(), file.ino()), (9, 9))));
         assert_eq!(reach(&begins), Ok(vec![None; 2]));
+        assert_eq!(known_as.get(), Some((9, 9)), "one place has one name");
         refused(&inside, "no function of its library begins");
         for_all.set(None);
         (begins.user, inside.user) = (None, None);

@@ -27,7 +27,7 @@ use super::{
     price::Sample,
     probed::{Full, Gone, Party, Probed, Process},
     silent::{Silent, rest_ns},
-    target::{Finder, ProbePoint, Program, Target, Unfit},
+    target::{Finder, Known, ProbePoint, Program, Target, Unfit},
     turns::{ROUND_NS, Turns},
 };
 use crate::{
@@ -42,7 +42,7 @@ use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 use rdmatop_sources::{
     clock, limits,
     privileges::Raised,
-    uprobes::{Opened, keeps_a_reader, user},
+    uprobes::{Opened, Place, keeps_a_reader, user},
 };
 
 /// What is done about a program that could not be read.
@@ -433,8 +433,13 @@ impl Work {
             qpn: qp.qpn,
         };
         let probed = &self.probed;
-        let is_for_all = |file| probed.has_for_all(file);
-        let found = self.finder.of(program, self.options.ends, is_for_all);
+        let known = |file: &Opened, place: &Place| {
+            let is_it = |probes: &Probes| file.is(&probes.file, place.offset);
+            let file = probed.known_as(file.identity, is_it)?;
+            let for_all = probed.has_for_all(file);
+            Some(Known { file, for_all })
+        };
+        let found = self.finder.of(program, self.options.ends, known);
         let took_ns = self.finder.took_ns;
         if self.turns.took(party, took_ns, monotonic()) && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
             let why = "its memory takes more than a second to answer, so others come first";

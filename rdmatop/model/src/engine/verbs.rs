@@ -31,29 +31,7 @@ use crate::{
     value::Source,
 };
 
-const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
-const ENODEV: u32 = 19;
-const ENOSPC: u32 = 28;
-const ENODATA: u32 = 61;
-const ERESTARTSYS: u32 = 512;
-
-/// Whether a call fails by design.
-///
-/// libibverbs asks for the size of a reply with a buffer that is too small, once for each open device:
-/// `query_device` then fails with ENOSPC (`has_ioctl_write`). librdmacm binds to an InfiniBand address, once
-/// for each process: ENODEV where there is none (`ucma_set_af_ib_support`). A wait for an event ends without
-/// one where the file does not block or a signal arrives. A library that reads a GID table entry by entry, as
-/// UCX does, gets ENODATA for each empty one (`rdma_get_gid_attr`): a thousand of them on SoftRoCE.
-fn is_probe(verb: u32, errno: u32) -> bool {
-    match errno {
-        ENOSPC => verb & !verb::EXTENDED == verb::QUERY_DEVICE,
-        ENODEV => verb == verb::CM_BIND | verb::AF_IB,
-        ENODATA => verb == verb::QUERY_GID_ENTRY,
-        EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
-        _ => false,
-    }
-}
 
 /// Whether a verb has the kernel pin memory (`ib_umem_get`).
 pub(crate) fn registers_memory(name: &str) -> bool {
@@ -296,7 +274,7 @@ impl Verbs {
                 if grown > 0 && key.errno == ENOMEM && verb::name(key.verb).is_some_and(registers_memory) {
                     self.short_of_memory.insert(key.pid);
                 }
-                if is_probe(key.verb, key.errno)
+                if verb::is_probe(key.verb, key.errno)
                     && let Some(faults) = faults.get_mut(&calls.process)
                 {
                     *faults = faults.saturating_sub(grown);
@@ -392,7 +370,7 @@ impl Verbs {
     /// The event of a call that failed; `None` where that is no fault.
     pub(super) fn failure(&mut self, record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
         let prefix = &record.prefix;
-        if is_probe(record.verb, prefix.rc.unsigned_abs()) {
+        if verb::is_probe(record.verb, prefix.rc.unsigned_abs()) {
             return None;
         }
         let mut event = event_of(EventKind::VerbError, prefix, now);
@@ -461,7 +439,7 @@ impl Verbs {
                 number: key.verb,
                 calls: calls.made.counter(Source::Ebpf, now_ns),
                 errors: (!calls.only).then(|| calls.errors.counter(Source::Ebpf, now_ns)),
-                probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| is_probe(key.verb, *errno)),
+                probe: !errnos.is_empty() && errnos.iter().all(|(errno, _)| verb::is_probe(key.verb, *errno)),
                 errnos,
                 latency: timed.then(|| {
                     tally::latency(

@@ -13,6 +13,7 @@ use std::{
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, open, openat, statat};
 
+use super::pages;
 use crate::{
     foreign::{self, Refusal, mounts},
     root,
@@ -34,7 +35,7 @@ const WRITABLE: u32 = 0o022;
 #[derive(Debug)]
 pub struct Opened {
     file: File,
-    /// Device and inode: the same for all names of it.
+    /// Device and inode: the same for all names of it outside of overlays ([`Opened::is`]).
     pub identity: (u64, u64),
     /// The user that it belongs to.
     pub owner: u32,
@@ -72,6 +73,12 @@ impl Opened {
         let read = self.file.read_at(&mut bytes, offset).unwrap_or(0);
         bytes.truncate(read);
         bytes
+    }
+
+    /// Whether it is this file by another name, which has other numbers where one of both is in an overlay:
+    /// a probe in one is in the other. `offset` is that of a page that it has.
+    pub fn is(&self, other: &File, offset: u64) -> bool {
+        pages::are_one(&self.file, other, offset)
     }
 
     /// The open file.

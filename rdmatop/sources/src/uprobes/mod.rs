@@ -11,6 +11,7 @@ mod code;
 mod files;
 mod functions;
 mod helper;
+mod pages;
 mod places;
 mod process;
 

@@ -433,7 +433,13 @@ fn a_single_sample_keeps_what_ended_within_it() {
     host.gone(231);
     host.pass(3600 * SECOND);
     assert!(host.only_qp().exited);
-    assert!(host.process(231).exited);
+    let process = host.process(231);
+    assert!(process.exited);
+    assert_eq!(
+        process.devices[..],
+        ["rxe0".into()],
+        "a filter of the device keeps it"
+    );
 }
 
 #[test]
