@@ -1,6 +1,6 @@
 //! Text: sanitized once, shared from then on.
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use rdmatop_common::event::{COMM_LEN, DEVICE_NAME_LEN};
 
@@ -117,52 +117,9 @@ pub(super) fn guid(value: u64) -> String {
     )
 }
 
-/// The order in which people count: digits by value, so that `mlx5_2` comes before `mlx5_10`.
-pub fn natural(a: &str, b: &str) -> Ordering {
-    let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
-    loop {
-        match (left.first(), right.first()) {
-            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
-                let (x, rest_left) = number(left);
-                let (y, rest_right) = number(right);
-                // Without leading zeroes the longer number is the larger one; no length overflows this.
-                let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
-                if order != Ordering::Equal {
-                    return order;
-                }
-                (left, right) = (rest_left, rest_right);
-            }
-            (Some(x), Some(y)) if x == y => (left, right) = (&left[1..], &right[1..]),
-            // `007` and `7` count alike; the whole text decides, so that the order is total.
-            (None, None) => return a.cmp(b),
-            (x, y) => return x.cmp(&y),
-        }
-    }
-}
-
-fn number(text: &[u8]) -> (&[u8], &[u8]) {
-    let end = text
-        .iter()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    let zeroes = digits
-        .iter()
-        .position(|byte| *byte != b'0')
-        .unwrap_or(digits.len());
-    (&digits[zeroes..], rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices_sort_as_people_count() {
-        let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_02", "mlx5", "mlx5_2a"];
-        names.sort_by(|a, b| natural(a, b));
-        assert_eq!(names, ["mlx5", "mlx5_02", "mlx5_2", "mlx5_2a", "mlx5_10", "rxe0"]);
-    }
 
     #[test]
     fn a_kernel_string_ends_at_its_nul() {
@@ -217,16 +174,5 @@ mod tests {
     #[test]
     fn a_guid_is_written_as_sysfs_writes_it() {
         assert_eq!(guid(0x506b_4b03_00aa_0102), "506b:4b03:00aa:0102");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn natural_order_is_total(a in "[a-z0-9_]{0,8}", b in "[a-z0-9_]{0,8}", c in "[a-z0-9_]{0,8}") {
-            proptest::prop_assert_eq!(natural(&a, &b), natural(&b, &a).reverse());
-            proptest::prop_assert_eq!(natural(&a, &b) == Ordering::Equal, a == b);
-            if natural(&a, &b).is_le() && natural(&b, &c).is_le() {
-                proptest::prop_assert!(natural(&a, &c).is_le());
-            }
-        }
     }
 }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     event::{Event, EventKind},
     input::{Now, VerbsSample},
-    snapshot::VerbRow,
+    snapshot::{VerbRow, registers_memory},
     value::Source,
 };
 
@@ -53,11 +53,6 @@ fn is_probe(verb: u32, errno: u32) -> bool {
         EAGAIN | ERESTARTSYS => verb == verb::CM_GET_EVENT,
         _ => false,
     }
-}
-
-/// Whether a verb has the kernel pin memory (`ib_umem_get`).
-pub(crate) fn registers_memory(name: &str) -> bool {
-    name.contains("mr")
 }
 
 /// The verb's name; a number in hex when it is not known.
