@@ -2,15 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use rdmatop_common::event::{COMM_LEN, DEVICE_NAME_LEN};
-
 use rdmatop_base::text;
 
 /// Raw names remembered; more than any host has at one time, and a bound for those that change names on
 /// purpose.
 const REMEMBERED: usize = 4096;
-/// Names looked at before the map: most records are about few processes on few devices.
-const RECENT: usize = 4;
 
 /// Maps raw bytes to safe text. A known name costs a look-up, not an allocation.
 #[derive(Debug, Default)]
@@ -18,9 +14,6 @@ pub(super) struct Names {
     plain: SafeNames,
     /// Names of kernel consumers, in brackets.
     kernel: SafeNames,
-    /// Names in records, whose fields have a fixed length: compared as a few words.
-    comms: Latest<COMM_LEN>,
-    devices: Latest<DEVICE_NAME_LEN>,
 }
 
 impl Names {
@@ -29,49 +22,9 @@ impl Names {
         self.plain.get(raw, safe)
     }
 
-    /// As [`Names::of`], of a process in a record.
-    pub(super) fn comm(&mut self, raw: &[u8; COMM_LEN]) -> Arc<str> {
-        self.comms.get(raw, || self.plain.get(raw, safe))
-    }
-
-    /// As [`Names::of`], of a device in a record.
-    pub(super) fn device(&mut self, raw: &[u8; DEVICE_NAME_LEN]) -> Arc<str> {
-        self.devices.get(raw, || self.plain.get(raw, safe))
-    }
-
     /// A kernel consumer's name, in brackets as `ps` shows kernel threads.
     pub(super) fn kernel(&mut self, raw: &[u8]) -> Arc<str> {
         self.kernel.get(raw, |raw| format!("[{}]", safe(raw)))
-    }
-}
-
-/// The names of the latest records, by their whole fields.
-#[derive(Debug)]
-struct Latest<const N: usize> {
-    known: [Option<([u8; N], Arc<str>)>; RECENT],
-    turn: usize,
-}
-
-impl<const N: usize> Default for Latest<N> {
-    fn default() -> Self {
-        Self {
-            known: [const { None }; RECENT],
-            turn: 0,
-        }
-    }
-}
-
-impl<const N: usize> Latest<N> {
-    fn get(&mut self, raw: &[u8; N], look_up: impl FnOnce() -> Arc<str>) -> Arc<str> {
-        for (known, name) in self.known.iter().flatten() {
-            if known == raw {
-                return Arc::clone(name);
-            }
-        }
-        let name = look_up();
-        self.turn = (self.turn + 1) % RECENT;
-        self.known[self.turn] = Some((*raw, Arc::clone(&name)));
-        name
     }
 }
 
@@ -120,6 +73,7 @@ pub(super) fn guid(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdmatop_common::event::{COMM_LEN, DEVICE_NAME_LEN};
 
     #[test]
     fn a_kernel_string_ends_at_its_nul() {
@@ -149,17 +103,17 @@ mod tests {
                 field[..text.len()].copy_from_slice(text.as_bytes());
                 field[text.len()] = 0;
                 for _ in 0..2 {
-                    assert_eq!(&*names.comm(&field), text);
+                    assert_eq!(&*names.of(&field), text);
                 }
             }
         }
         let mut device = [0; DEVICE_NAME_LEN];
         device[..4].copy_from_slice(b"rxe0");
-        assert_eq!(&*names.device(&device), "rxe0");
+        assert_eq!(&*names.of(&device), "rxe0");
         device[DEVICE_NAME_LEN - 1] = b'x';
-        assert_eq!(&*names.device(&device), "rxe0");
+        assert_eq!(&*names.of(&device), "rxe0");
         device[3] = b'1';
-        assert_eq!(&*names.device(&device), "rxe1");
+        assert_eq!(&*names.of(&device), "rxe1");
     }
 
     #[test]

@@ -392,7 +392,7 @@ impl Verbs {
         }
         let mut event = event_of(EventKind::VerbError, prefix, now);
         let owner = Owner {
-            comm: Some(machine.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
+            comm: Some(machine.names.of(&prefix.comm)).filter(|comm| !comm.is_empty()),
             ..Owner::user(prefix.pid, 0)
         };
         let owner = machine.processes.of(owner, prefix.ts_ns);
