@@ -314,7 +314,7 @@ Exit status:
   0  no problem found; what could not be checked is named
   1  warnings
   2  problems; also a usage error, which prints nothing on standard output
-  3  nothing was examined: there is no process of that number";
+  3  a check could not be made, or there is no process of that number";
 
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, Args)]
@@ -475,7 +475,12 @@ fn beside(text: &str) -> Result<Duration, String> {
 }
 
 fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
-    let range = || format!("seconds from {least} to {most} are accepted, for example 0.5");
+    let range = || {
+        format!(
+            "seconds from {least} to {most} are accepted, for example {}",
+            least.max(0.5)
+        )
+    };
     let value: f64 = text.parse().map_err(|_| range())?;
     // The comparison also refuses NaN, which parses as a number.
     if value >= least && value <= most {

@@ -326,6 +326,21 @@ fn json_without_rdma_is_a_snapshot_with_empty_lists() {
 }
 
 #[test]
+fn a_check_without_rdma_is_unknown_in_json() {
+    if !without_rdma() {
+        return;
+    }
+    for args in [&["check", "--json"][..], &["check", "--json", "--no-ebpf"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(3));
+        line(&output);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(value["verdict"], "unknown");
+        assert_eq!(value["findings"], serde_json::json!([]));
+    }
+}
+
+#[test]
 fn a_trace_without_rdma_is_one_line_and_exit_code_3() {
     if !without_rdma() {
         return;

@@ -30,7 +30,8 @@ pub struct KnownLine {
 
 fn reset() -> NextStep {
     step!(
-        "sudo dmesg | tail -50   # keep it for the vendor; then end the jobs and reset the NIC or reboot; again -> firmware, card"
+        "sudo dmesg > nic.log; sudo devlink health show   # keep both for the vendor, they are lost by a reset   # the driver brings the NIC back by \
+         itself -> nothing more   # it does not -> end the jobs, then reset the NIC or reboot; again -> firmware, card"
     )
 }
 
@@ -49,7 +50,7 @@ fn air() -> NextStep {
 /// A command that did not work, of a device that does.
 pub fn command() -> NextStep {
     step!(
-        "sudo dmesg | tail -50   # the driver names the command and the error -> keep them for the vendor; nothing more is to be done where no job fails"
+        "sudo dmesg > nic.log   # the driver names what failed there -> keep it for the vendor; nothing more is to be done where no job fails"
     )
 }
 
@@ -82,7 +83,9 @@ pub static KNOWN: &[KnownLine] = lines! {
         "the driver could not bring the NIC back after an error";
     Critical reset ["unrecoverable hardware error"]
         "the NIC has reported an error of its hardware that only a reset ends, if anything does";
-    Warning reset ["Health issue observed"]
+    Warning air ["Health issue observed", "High temperature"]
+        "the NIC is hot; hotter, it switches itself off";
+    Warning command ["Health issue observed"]
         "the NIC reports a problem of itself; the lines behind it say which";
     Critical module ["Port module event[error]", "Power budget exceeded"]
         "the transceiver takes more power than the port may give, and is off";

@@ -8,8 +8,9 @@ use crate::step::{NextStep, ShellWord, step};
 pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     let device = ShellWord::device(device);
     if has_signal {
-        return "sudo sminfo   # on a host whose port in this fabric is ACTIVE: an answer -> the subnet manager is there, and its log says why it does \
-                not bring up this port   # no answer on any host -> start one subnet manager: opensm on one host, or the switch's"
+        return "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
+                log says why it does not bring up this port   # no answer, or no port is ACTIVE -> the subnet manager is down: ask who runs it (UFM, a \
+                switch, a host)   # a cable between two hosts, no switch -> start opensm on one of them"
             .into();
     }
     step!(
@@ -26,6 +27,19 @@ pub fn speed_up(device: &str, port: u32) -> NextStep {
         "sudo iblinkinfo -C {} -P {} -D 0   # Could be -> both ends can do more, unless one is set to less: change cable or transceiver; the job stops \
          meanwhile   # no such words -> this card or the other end can do no more",
         ShellWord::device(device),
+        port
+    )
+}
+
+/// Links with errors in the fabric of a port. A host may have ports in several fabrics.
+pub fn bad_links(device: &str, port: u32) -> NextStep {
+    let device = ShellWord::device(device);
+    step!(
+        "sudo ibdiagnet -i {} -p {}   # names links with errors -> change cable or transceiver there, else the switch's port; again -> the switch's log   # not \
+         installed -> sudo ibqueryerrors -C {} -P {}",
+        device,
+        port,
+        device,
         port
     )
 }

@@ -115,11 +115,12 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
             "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
-             LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew"
+             LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
+             in its settings or image, or it is gone at the next start"
         }
         LimitedBy::Pod { crio: true } => {
-            "on the node: crio.conf, default_ulimits memlock=-1:-1; sudo systemctl restart crio (running pods go on), then the pod anew; or, if the pod runs as \
-             root, capabilities.add [IPC_LOCK]"
+            "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
+             /etc/crio/crio.conf.d (OpenShift: by a MachineConfig); sudo systemctl restart crio (pods go on), then the pod anew"
         }
         LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
         LimitedBy::Machine => "sudo virsh edit MACHINE, <memtune><hard_limit> above its memory; then start it anew",

@@ -36,9 +36,33 @@ pub struct Walk {
 }
 
 /// The descriptors of a process.
+///
+/// The kernel lists those of one thread (`proc_readfd_common`, fs/proc/fd.c): the first thread of a process may
+/// have ended while others go on, and then has none.
+pub(super) fn of(root: &Root, pid: u32) -> io::Result<impl Iterator<Item = fs::DirEntry>> {
+    let mut files = list(&root.proc(format!("{pid}/fd")))?.peekable();
+    let others = if files.peek().is_some() {
+        Vec::new()
+    } else {
+        let threads = root.list(&root.proc(format!("{pid}/task"))).unwrap_or_default();
+        threads
+            .iter()
+            .filter_map(|name| name.to_str()?.parse::<u32>().ok())
+            .filter(|tid| *tid != pid)
+            .collect()
+    };
+    let of_thread = move |tid: u32| list(&root.proc(format!("{pid}/task/{tid}/fd"))).ok();
+    // Threads share their descriptors, and those that end have none.
+    let another = others.into_iter().filter_map(of_thread).find_map(|files| {
+        let mut files = files.peekable();
+        files.peek().is_some().then_some(files)
+    });
+    Ok(files.chain(another.into_iter().flatten()))
+}
+
 #[expect(clippy::disallowed_methods, reason = "the kernel alone makes that directory")]
-pub(super) fn of(root: &Root, pid: u32) -> io::Result<fs::ReadDir> {
-    fs::read_dir(root.proc(format!("{pid}/fd")))
+fn list(dir: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry> + use<>> {
+    Ok(fs::read_dir(dir)?.flatten())
 }
 
 /// Calls `see` with each process, by number, and for each of its open files with the link in /proc/PID/fd and
@@ -59,7 +83,7 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
         };
         let user = real_user(root, pid);
         let looked = looked.entry(user).or_default();
-        for file in files.flatten() {
+        for file in files {
             if *looked == most {
                 out.cut = true;
                 break;
@@ -119,6 +143,17 @@ mod tests {
         assert_eq!(seen(9, ControlFlow::Break(Ends::Walk)), (vec![7], false));
         let (some, cut) = seen(3, ControlFlow::Continue(()));
         assert_eq!((some.len(), cut), (3, true));
+        // Its first thread has ended.
+        fake.dir("proc/11/fd")
+            .dir("proc/11/task/11/fd")
+            .dir("proc/11/task/12/fd");
+        fake.link("proc/11/task/12/fd/3", "/dev/null")
+            .link("proc/11/task/13/fd/3", "/dev/null");
+        assert_eq!(
+            seen(9, ControlFlow::Break(Ends::Process)),
+            (vec![7, 9, 11], false)
+        );
+        std::fs::remove_dir_all(fake.root().proc("11")).unwrap();
         // Of another user, whoever has its directory.
         fake.proc("9/status", "Tgid:\t9\nUid:\t1000\t0\t0\t0\n");
         assert_eq!(seen(2, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));

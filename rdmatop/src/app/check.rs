@@ -8,6 +8,7 @@ use super::ready;
 use super::signals::Signals;
 use crate::exit::{Exit, Stop};
 use rdmatop_model::findings::Severity;
+use rdmatop_model::snapshot::Snapshot;
 use rdmatop_views::line::check;
 
 /// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, could not look
@@ -25,6 +26,9 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
     let mut signals = Signals::take()?;
     let (snapshot, no_rdma, ending) = once::measure(plan, sources, &mut signals).await?;
     if let Some(line) = no_rdma {
+        if plan.json {
+            print_text(document(&snapshot)?, &mut signals, ending).await?;
+        }
         return Err(Stop::nothing(line));
     }
     let worst = check::worst(&snapshot);
@@ -36,15 +40,20 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
         )));
     }
     let text = if plan.json {
-        check::json(&snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?
+        document(&snapshot)?
     } else {
-        check::text(&snapshot)
+        check::text(&snapshot).into_bytes()
     };
-    print_text(text.into_bytes(), &mut signals, ending).await?;
+    print_text(text, &mut signals, ending).await?;
     Ok(match worst {
         _ if check::is_unknown(&snapshot) => 3,
         None | Some(Severity::Info) => 0,
         Some(Severity::Warning) => 1,
         Some(Severity::Critical) => 2,
     })
+}
+
+fn document(snapshot: &Snapshot) -> Result<Vec<u8>, Stop> {
+    let json = check::json(snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")));
+    json.map(String::into_bytes)
 }

@@ -27,7 +27,7 @@ const PLACES: [&str; 7] = [
     "sources/src/platform/remedy.rs",
 ];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
-const CHANGING: [&str; 18] = [
+const CHANGING: [&str; 17] = [
     "sudo modprobe ",
     "sudo ip link set ",
     "sudo ip address add ",
@@ -44,17 +44,14 @@ const CHANGING: [&str; 18] = [
     "sudo mount ",
     "sudo prlimit ",
     "kill -CONT ",
-    "rdma dev set ",
     "--trust ",
 ];
-const EXTENTS: [&str; 18] = [
+const EXTENTS: [&str; 16] = [
     "until the next boot",
     "from now on",
     "from then on",
     "next start",
     "makes the files anew",
-    "move one here",
-    "move the device here",
     "it is stopped",
     "lift that limit",
     "without limit",
@@ -71,12 +68,12 @@ const EXTENTS: [&str; 18] = [
 
 /// Commands that show an ordinary user nothing, or are refused: what is about other users' processes, the
 /// hardware, or the management of an InfiniBand fabric.
-const OF_ROOT: [&str; 31] = [
+const OF_ROOT: [&str; 30] = [
     "chmod ",
     "dmesg |",
+    "dmesg >",
     "dmesg -",
     "ethtool -m ",
-    "fuser ",
     "grep -zE ",
     "ibdiagnet ",
     "iblinkinfo ",
@@ -93,7 +90,6 @@ const OF_ROOT: [&str; 31] = [
     "nft ",
     "nsenter ",
     "prlimit ",
-    "rdma dev set ",
     "rdmatop --trace",
     "rdmatop check ",
     "rdmatop doctor --pid",

@@ -42,7 +42,7 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
             "",
             "no RDMA device in this network namespace: each belongs to one (mode exclusive)",
             ONLY_TCP,
-            "in a container: --network=host; or move one here from its own: sudo rdma dev set DEVICE netns NAME",
+            "look where the device is: in the pod that has it (sudo nsenter -t PID -n), or with --network=host. Moving a device to another namespace ends all that use it",
         ),
         Reading::Known(all) if all.is_empty() && facts.idle_nics.is_empty() => out.fail(
             "",

@@ -75,9 +75,9 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
             out.warn(
                 port,
                 format!("{port} has flow control (PFC) and does not trust DSCP"),
-                "RoCE v2 marks its packets by DSCP: they all end in priority 0.",
+                "RoCE v2 marks its packets by DSCP. Those without a VLAN tag all end in priority 0.",
                 step!(
-                    "sudo mlnx_qos -i {} --trust dscp   # at once, until the next boot; on all hosts, as the switches have it",
+                    "sudo mlnx_qos -i {} --trust dscp   # at once, until the next boot; where the switches go by DSCP, on all hosts   # VLANs, and switches that go by their priority -> leave it",
                     ShellWord::netdev(seen.interface)
                 ),
             );

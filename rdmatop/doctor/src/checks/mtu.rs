@@ -27,16 +27,15 @@ struct PortMtu<'a> {
 }
 
 pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
-    let is_infiniband = |port: &Port| port.active() && port.link_layer.as_deref() == Some("InfiniBand");
-    let infiniband = facts.ports().filter(|(_, port)| is_infiniband(port));
-    let infiniband = infiniband.filter_map(|(_, port)| port.rate.known()).max();
+    let active = facts.ports().filter(|(_, port)| port.active());
+    let fastest = active.filter_map(|(_, port)| port.rate.known()).max();
     let mut all: Vec<PortMtu<'_>> = Vec::new();
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
-        // Where jobs have InfiniBand, slower Ethernet may be the machine's ordinary network, as in clouds.
-        let slower = infiniband
+        // Beside faster ports it may be the machine's ordinary network.
+        let slower = fastest
             .zip(port.rate.known())
-            .is_some_and(|(ib, rate)| rate < ib);
+            .is_some_and(|(fastest, rate)| rate < fastest);
         if slower && !port.in_use {
             continue;
         }

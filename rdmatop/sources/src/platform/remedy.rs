@@ -7,8 +7,8 @@ use rdmatop_base::{
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// What to do where devices belong to one network namespace each.
-const ELSEWHERE: &str = "run in the network namespace of the device (a container: --network=host), or move the device here from there: \
-                             sudo rdma dev set DEVICE netns NAME";
+const ELSEWHERE: &str =
+    "run in the network namespace of the device (a container: --network=host; a pod: sudo nsenter -t PID -n)";
 
 /// All that is known to be missing, the most basic first. An unknown fact makes no cause.
 pub fn missing(platform: &Platform) -> Vec<Cause> {
@@ -40,7 +40,7 @@ fn grant(p: &Platform, caps: &'static str) -> NextStep {
 }
 
 fn rdma(p: &Platform, out: &mut Vec<Cause>) {
-    const LAB: &str = "or make a SoftRoCE device with `sudo rdmatop lab up`";
+    const LAB: &str = "`sudo rdmatop doctor` names a NIC without it. To try rdmatop on a machine without a NIC: `sudo rdmatop lab up`";
     if p.without_sys {
         push(
             out,
@@ -56,7 +56,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoRdmaSubsystem,
             "No RDMA",
             why,
-            step!("load the driver of your NIC, {}", LAB),
+            step!("load the driver of your NIC; {}", LAB),
         );
     } else if p.elsewhere {
         // They are looked for, and what is not found is named, where devices are read.
@@ -89,7 +89,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
             CauseId::NoRdmaDevice,
             "No RDMA device",
             why,
-            step!("load the driver of your NIC, {}", LAB),
+            step!("load the driver of your NIC; {}", LAB),
         );
     } else if p.dangling_devices > 0 {
         let why = format!(
@@ -223,7 +223,7 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
             "{} is out of tree (OFED) and has no BTF, and the kernel's BTF does not describe it",
             core.name
         );
-        let remedy = "build the OFED modules with BTF (pahole and vmlinux at hand), or use the driver of the distribution";
+        let remedy = "build the OFED modules with BTF (pahole and vmlinux at hand); else what netlink and /sys have is all that is shown";
         push(
             out,
             CauseId::OfedWithoutBtf,

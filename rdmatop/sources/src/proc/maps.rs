@@ -4,6 +4,7 @@ use std::io::{BufRead, Result};
 
 use crate::root::Root;
 use rdmatop_base::text;
+use rustix::io::Errno;
 
 /// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
 /// names.
@@ -68,7 +69,8 @@ pub struct Mapped {
 /// break in a file's name as `\012`, so a line is a mapping.
 ///
 /// Fails where a read does, such as with ESRCH when the process ends meanwhile (`m_start`,
-/// fs/proc/task_mmu.c): the libraries that were read until then would be taken for all that it has.
+/// fs/proc/task_mmu.c): the libraries that were read until then would be taken for all that it has. It also
+/// fails where there is no mapping: the process has ended, or its first thread has, which this file is of.
 pub fn mapped(mut maps: impl BufRead) -> Result<Mapped> {
     let mut out: Vec<String> = Vec::new();
     let (mut line, mut last) = (Vec::new(), Vec::new());
@@ -94,10 +96,12 @@ pub fn mapped(mut maps: impl BufRead) -> Result<Mapped> {
             out.push(file);
         }
     }
+    if lines == 0 {
+        return Err(Errno::SRCH.into());
+    }
     Ok(Mapped {
         libraries: out,
-        // A process that has just ended, or runs another program by now, has an empty list.
-        count: (ended && lines > 0).then_some(lines),
+        count: ended.then_some(lines),
     })
 }
 
@@ -193,7 +197,8 @@ mod tests {
             7ffc-7ffd r-xp 00000000 00:00 0 [vdso]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
         assert_eq!(mapped(maps.as_slice()).unwrap().count, Some(2));
-        assert_eq!(mapped(b"".as_slice()).unwrap().count, None);
+        let none = mapped(b"".as_slice()).unwrap_err();
+        assert_eq!(none.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]

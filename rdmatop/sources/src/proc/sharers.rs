@@ -42,7 +42,7 @@ struct VerbsFile {
 /// Open verbs files of a process; `looked` counts the files that were read.
 fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<VerbsFile>> {
     let mut out = Vec::new();
-    for entry in open_files::of(root, pid)?.flatten() {
+    for entry in open_files::of(root, pid)? {
         *looked += 1;
         if *looked > MOST_FILES {
             break;

@@ -489,6 +489,8 @@ impl DeviceSource {
                 continue;
             };
             entry.asked_ns = round.before_ns;
+            // What is owed stays owed.
+            let dump = wants.last || round.once || listed.dump_is_due(now().mono_ns);
             let counts = found.as_ref().and_then(|found| found.counts(entry.index));
             let ask = Ask {
                 counters: wants.counters,
@@ -499,7 +501,7 @@ impl DeviceSource {
                 },
                 psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
                 states: states && counts.is_some(),
-                qps: wants.qps || entry.owes_qps.is_some(),
+                qps: dump && (wants.qps || entry.owes_qps.is_some()),
                 counts: match counts {
                     Some(counts) => Counts::Known(counts.clone()),
                     // The device was late when its QPs were wanted, and was not asked then.

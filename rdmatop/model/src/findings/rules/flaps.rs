@@ -8,6 +8,7 @@ use crate::facts::{Facts, PortRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
+use rdmatop_base::fabric;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -272,7 +273,7 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             ),
             evidence,
             next: interface(ctx, port).map_or_else(
-                || "sudo ibdiagnet   # names the link -> change its cable or transceiver; again -> the switch's log".into(),
+                || fabric::bad_links(&port.device, port.port),
                 |(netdev, more)| {
                     step!(
                         "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the switch's \

@@ -269,7 +269,7 @@ pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 victims: users.iter().map(|row| row.uid).collect(),
                 evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
                 next: match interface(ctx, port) {
-                    None => "sudo ibdiagnet   # names links with errors -> change cable or transceiver there, else the switch's port".into(),
+                    None => fabric::bad_links(&port.device, port.port),
                     Some((netdev, more)) if went_down => {
                         step!(
                             "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
@@ -502,7 +502,11 @@ pub(super) fn waits(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 used_by(&users)
             ),
             evidence,
-            next: "sudo ibdiagnet -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver".into(),
+            next: step!(
+                "sudo ibdiagnet -i {} -p {} -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver",
+                ShellWord::device(&port.device),
+                port.port
+            ),
             short: "IB congestion".to_owned(),
             victims: users.iter().map(|row| row.uid).collect(),
             ..ctx.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))

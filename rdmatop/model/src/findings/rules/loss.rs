@@ -102,9 +102,12 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     port.port
                 )
             } else if is_infiniband(port) {
-                "sudo ibdiagnet   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send -> the link or the \
-                 host behind them is too slow"
-                    .into()
+                step!(
+                    "sudo ibdiagnet -i {} -p {}   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send -> \
+                     the link or the host behind them is too slow",
+                    ShellWord::device(&port.device),
+                    port.port
+                )
             } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
                     "ethtool -S {} | grep -E 'drop|discard'   # run it twice, here and on the peer   # a number grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",

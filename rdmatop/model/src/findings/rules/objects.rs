@@ -71,7 +71,7 @@ pub(super) fn removal(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             |note| format!("{}: {}", note.what, note.why),
         );
         let next = note.map_or_else(
-            || "sudo fuser -v /dev/infiniband/uverbs*   # lists who has it open -> end that process".into(),
+            || "end the processes that use it".into(),
             |note| note.remedy.clone(),
         );
         let about = About::of_device(device.uid);

@@ -160,7 +160,7 @@ fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
         next(1)
     );
     assert!(
-        next(2).starts_with("sudo sminfo   # on a host whose port in this fabric is ACTIVE: an answer -> "),
+        next(2).starts_with("sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> "),
         "{}",
         next(2)
     );

@@ -367,8 +367,8 @@ What rdmatop looks for, in each sample. `cargo test` writes this page anew with 
 when* and *from*.
 
 A symptom becomes a finding when it was there as long as *raised after* says, in one piece or in several, within two and a half
-times as long; 0 s is at once. So a job that works in bursts is found where the symptom is there 40 % of the time, and what is
-there less is never found. A finding is cleared when its symptom stays away as long as *cleared after* says, which is one and a
+times as long; 0 s is at once. So the symptom of a job that works in bursts has to be there
+40 % of the time. A finding is cleared when its symptom stays away as long as *cleared after* says, which is one and a
 half times *raised after* or more: nothing is raised again within that window. A rule whose inputs are unknown (no eBPF, no such counter) says nothing: the notes
 name what is missing. The live view shows the worst finding above its tables and all of them on tab 7; `--once` and `--json`
 have them too; `rdmatop check` looks for 12 s and ends with 0 (found nothing), 1 (warnings), 2 (critical) or 3 (could not

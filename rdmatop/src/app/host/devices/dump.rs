@@ -6,11 +6,14 @@ use rdmatop_model::{
     ib::QpType,
     input::{QpReading, QpsSample},
 };
-use rdmatop_sources::netlink::{
-    client::Nldev,
-    error::NetlinkError,
-    record::{Owner, Qp},
-    transport::Transport,
+use rdmatop_sources::{
+    clock::timed,
+    netlink::{
+        client::Nldev,
+        error::NetlinkError,
+        record::{Owner, Qp},
+        transport::Transport,
+    },
 };
 
 /// The largest space reserved before a dump: other programs decide the count.
@@ -38,7 +41,9 @@ pub(super) fn dump<T: Transport>(
     }
     out.qps
         .reserve(usize::try_from(count.unwrap_or(0).min(MAX_ROOM)).unwrap_or(0));
-    if whole(nldev, owners, listed, &mut out.qps)? {
+    let (read, span) = timed(|| whole(nldev, owners, listed, &mut out.qps));
+    listed.dump_took(span);
+    if read? {
         out.complete.push(index);
         listed.dumped(count, &out.qps);
     }

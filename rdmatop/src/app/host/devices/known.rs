@@ -10,6 +10,7 @@ use rdmatop_model::{
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
+    clock::Span,
     dcb,
     netlink::{
         client::Nldev,
@@ -38,6 +39,8 @@ pub(super) struct Known {
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
+    /// When the last dump of its QPs ended, and how long it took, ns.
+    dumped: Option<(u64, u64)>,
     /// Numbers of its QPs in the last dump, sorted.
     pub(super) numbers: Vec<u32>,
     /// Its counters moved between the last two readings.
@@ -46,6 +49,13 @@ pub(super) struct Known {
     checksum: Option<u64>,
     /// When counters of bound QPs were read, and whether there were any.
     pub(super) bound: Bound,
+}
+
+impl Known {
+    /// The longest rest of a device after a dump of its QPs, ns.
+    const MOST_REST: u64 = 10_000_000_000;
+    /// After a dump that took less it does not rest, ns: a tenth of the shortest refresh.
+    const SHORT: u64 = 10_000_000;
 }
 
 /// The network interface under a port.
@@ -219,6 +229,21 @@ impl Listed {
     pub(super) fn only_special(&self, count: Option<u64>) -> Option<&[QpReading]> {
         let special = self.known.special.as_deref()?;
         (u64::try_from(special.len()).ok() == count).then_some(special)
+    }
+
+    /// Whether its QPs may be dumped again. For each the kernel asks the driver (`fill_res_qp_entry` calls
+    /// `ib_query_qp`, drivers/infiniband/core/nldev.c), and that of mlx5 its firmware: long dumps take a tenth
+    /// of the time at most, or are [`Known::MOST_REST`] apart.
+    pub(super) fn dump_is_due(&self, now_ns: u64) -> bool {
+        self.known.dumped.is_none_or(|(ended_ns, took_ns)| {
+            let rest = took_ns.saturating_mul(9).min(Known::MOST_REST);
+            took_ns < Known::SHORT || now_ns.saturating_sub(ended_ns) >= rest
+        })
+    }
+
+    /// Records that a dump began and ended.
+    pub(super) fn dump_took(&mut self, span: Span) {
+        self.known.dumped = Some((span.after_ns, span.after_ns.saturating_sub(span.before_ns)));
     }
 
     /// Records a complete dump of a device that had `count` QPs just before.

@@ -190,7 +190,7 @@ impl Schedule {
         };
         let rests = |took: Progress| {
             let (ns, since_ns) = (took.for_ns(now_ns), now_ns.saturating_sub(took.end_ns(now_ns)));
-            // Listing queue pairs asks no driver.
+            // After a list of queue pairs only the next one rests (`Listed::dump_is_due`).
             ns > SLOW && took.longest(now_ns).0 != Stage::Objects && since_ns < ns.min(REST)
         };
         turn.asked.is_none() && (once || !turn.took.is_some_and(rests))

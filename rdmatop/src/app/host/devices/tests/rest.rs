@@ -142,3 +142,31 @@ fn a_device_that_lost_its_user_comes_to_rest_again() {
     assert_eq!(host.poll(false).complete, [] as [u32; 0]);
     assert_eq!(host.kernel.asked(cmd::RES_GET), []);
 }
+
+#[test]
+fn a_dump_of_queue_pairs_takes_a_tenth_of_the_time_whoever_asks_for_more() {
+    let mut host = Host::known(1);
+    host.kernel.change(0, |made| {
+        made.qps = vec![(17, 0)];
+        (made.sleeps, made.sleeps_in) = (40, Some(cmd::RES_QP_GET));
+    });
+    let mut dumps = |wants: Wants| {
+        host.source.poll(&wants, &mut |_| ());
+        host.kernel.asked(cmd::RES_QP_GET).len()
+    };
+    let repair = || Wants {
+        repair: true,
+        qps: true,
+        ..Wants::default()
+    };
+    assert_eq!(dumps(repair()), 1);
+    assert_eq!(dumps(repair()), 0, "the driver has other work");
+    thread::sleep(Duration::from_millis(400));
+    assert_eq!(dumps(Wants::default()), 1, "what was left out is still owed");
+    assert_eq!(dumps(repair()), 0);
+    let last = Wants {
+        last: true,
+        ..repair()
+    };
+    assert_eq!(dumps(last), 1, "there is no later round");
+}
