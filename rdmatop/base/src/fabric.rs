@@ -15,7 +15,8 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     }
     step!(
         "ibstat {} {}   # Polling -> plug in the cable, or switch on the port at its other end   # Disabled -> ask who runs the fabric: it \
-         was switched off   # else -> change cable or transceiver",
+         was switched off   # LinkUp -> a virtual function that has no GUID, or is held down: ask who runs the host of its card   \
+         # else -> change cable or transceiver",
         device,
         port
     )

@@ -6,18 +6,33 @@
 //! (ProcessGroupNCCL.cpp) prints a collective that does not end. Others print the words of
 //! `ncclGetErrorString`, some with the text of NCCL's last warning behind them.
 
+use rdmatop_base::text;
+
 use super::dictionary::{self, Entry};
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
 const LAST_ERROR: &str = "Last error:";
 /// Stands before that text in an error of XLA (JAX, TensorFlow).
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
-/// What PyTorch says of a collective that does not end begins with one of these.
-const WATCHDOGS: [&str; 3] = [
+/// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
+/// one of these.
+const OWN: [&str; 9] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
+    "is setting up NCCL communicator and retrieving ncclUniqueId",
+    "The client socket has timed out after",
+    "The server socket has failed to listen on any local network address",
+    "NCCL communicator was aborted on rank ",
+    "recvValue",
+    "sendBytes failed on SocketImpl(",
 ];
+/// Stands before the words of an error of CUDA in what nccl-tests print.
+const CUDA_OF_TESTS: &str = "Test CUDA failure ";
+/// The least width, in bytes, at which a tool breaks lines wherever that is.
+const WIDTH: usize = 80;
+/// How much is kept of a line that may go on in the next one: more than the longest of [`OWN`].
+const TAIL: usize = 80;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
@@ -47,6 +62,8 @@ pub(super) struct FrameworkErrors {
     in_words: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
+    /// The end of the last line, if it may go on in this one.
+    tail: String,
     errors: Vec<FrameworkError>,
 }
 
@@ -55,16 +72,26 @@ impl FrameworkErrors {
     pub(super) fn line(&mut self, line: &str) {
         let (failed, in_words) = (self.failed, self.in_words);
         (self.failed, self.in_words) = (false, false);
+        let before = std::mem::replace(&mut self.tail, tail(line).to_owned());
         if let Some(prefix) = self.announced.take() {
             self.add_text(line.strip_prefix(&prefix).unwrap_or(line));
             return;
         }
         if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
-        } else if let Some(at) = WATCHDOGS.iter().find_map(|begin| line.find(begin)) {
-            self.add_text(line.get(at..).unwrap_or_default());
-        } else if let Some((_, text)) = line.split_once(LAST_OF_XLA) {
+        } else if let Some(at) = OWN.iter().find_map(|begin| line.find(begin)) {
+            self.add_own(line.get(at..).unwrap_or_default());
+        } else if let Some(text) = broken(&before, line) {
+            self.add_own(&text);
+        } else if let Some((call, text)) = line.split_once(LAST_OF_XLA) {
+            if let Some((words, entry)) = result(call) {
+                self.add(words, Some(entry));
+            }
+            let text = text.split("'.;").next().unwrap_or_default();
             self.add_text(text.trim_matches(['\'', '.', ' ']));
+        } else if let Some((_, words)) = line.split_once(CUDA_OF_TESTS) {
+            let words = words.split('\'').nth(1).unwrap_or_default();
+            self.add_text(&format!("Cuda failure '{words}'"));
         } else if let Some((text, entry)) = result(line) {
             // PyTorch prints the words of the error first, and its name in the next line.
             let is_named = text.starts_with("nccl");
@@ -76,6 +103,13 @@ impl FrameworkErrors {
             if let Some((_, last)) = text.split_once(" / ") {
                 self.add_text(last.trim_end_matches('\''));
             }
+        }
+    }
+
+    /// Takes what PyTorch says itself, if it is one of the dictionary's messages.
+    fn add_own(&mut self, text: &str) {
+        if let Some(entry) = dictionary::look_up(text) {
+            self.add(text, Some(entry));
         }
     }
 
@@ -133,6 +167,28 @@ impl FrameworkErrors {
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
+}
+
+/// The end of a line that is long enough to be broken.
+fn tail(line: &str) -> &str {
+    let at = line.len().saturating_sub(TAIL);
+    let begin = (at..line.len()).find(|at| line.is_char_boundary(*at));
+    begin
+        .filter(|_| line.len() >= WIDTH)
+        .and_then(|at| line.get(at..))
+        .unwrap_or_default()
+}
+
+/// What PyTorch says, where a tool broke its beginning into two lines.
+fn broken(before: &str, line: &str) -> Option<String> {
+    if before.is_empty() {
+        return None;
+    }
+    let joined = format!("{before}{}", text::cut(line, TAIL));
+    let at = OWN
+        .iter()
+        .find_map(|begin| joined.find(begin).filter(|at| *at < before.len()))?;
+    Some(format!("{}{line}", before.get(at..)?))
 }
 
 /// With what a call failed, by a line.

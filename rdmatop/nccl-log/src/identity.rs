@@ -24,6 +24,8 @@ pub struct Candidate {
     pub libraries: Option<Vec<String>>,
     /// Whether it has the log's file open; `None` if that cannot be read or compared.
     pub log_open: Option<bool>,
+    /// Whether the log is a file of another user than its own, and not root's.
+    pub of_another: bool,
     /// Whether it is in another network namespace than rdmatop.
     pub other_network: Option<bool>,
 }
@@ -40,6 +42,8 @@ pub enum Proof {
     Static,
     /// Its libraries cannot be read: not certain.
     Unread,
+    /// The log is another user's, who may write any number into it: not certain.
+    OtherUser,
 }
 
 impl Proof {
@@ -53,6 +57,9 @@ impl Proof {
             Self::Unread => {
                 Some("its libraries cannot be read, so the number may be used again; run rdmatop as root")
             }
+            Self::OtherUser => Some(
+                "the log is a file of another user, who may have written this number into it: compare with care",
+            ),
         }
     }
 }
@@ -110,9 +117,10 @@ impl Candidate {
             self.has_library(&["libnccl", "librccl"]),
             self.has_library(&["libcuda"]),
         ) {
+            (Some(false), Some(false) | None) => Err("it has mapped neither libnccl nor libcuda"),
+            _ if self.of_another => Ok(Proof::OtherUser),
             (Some(true), _) => Ok(Proof::Library),
             (Some(false), Some(true)) => Ok(Proof::Static),
-            (Some(false), _) => Err("it has mapped neither libnccl nor libcuda"),
             (None, _) => Ok(Proof::Unread),
         }
     }
@@ -130,7 +138,13 @@ pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Ident
         }
     }
     // The best proof decides; candidates with a worse one are dropped.
-    for proof in [Proof::LogOpen, Proof::Library, Proof::Static, Proof::Unread] {
+    for proof in [
+        Proof::LogOpen,
+        Proof::Library,
+        Proof::Static,
+        Proof::Unread,
+        Proof::OtherUser,
+    ] {
         let mut these: Vec<_> = fit.iter().filter(|(_, has)| *has == proof).collect();
         match (these.pop(), these.len()) {
             (None, _) => {}
@@ -188,6 +202,14 @@ mod tests {
         assert_eq!(proof(&unread, WRITTEN), Some(Proof::Unread));
         assert!(Proof::Static.doubt().is_some() && Proof::Unread.doubt().is_some());
         assert!(Proof::Library.doubt().is_none() && Proof::LogOpen.doubt().is_none());
+        for one in [&job, &linked, &unread] {
+            let of_another = Candidate {
+                of_another: true,
+                ..one.clone()
+            };
+            assert_eq!(proof(&of_another, WRITTEN), Some(Proof::OtherUser), "{one:?}");
+        }
+        assert!(Proof::OtherUser.doubt().is_some());
         // No other process has the file open by chance.
         let writes = Candidate {
             log_open: Some(true),

@@ -3,7 +3,7 @@
 //! With NCCL_DEBUG=INFO, NCCL, RCCL and the plugins that log through them print one line for each fact.
 //! [`mod@line`] splits a line, [`wrapped`] mends lines that a tool broke, [`fact`], [`channel`] and [`nics`]
 //! read the text, `exception` what frameworks print of an error, [`dictionary`] explains what went wrong,
-//! [`report`] combines all [`process`]es, [`jobs`] finds which ranks belong together, [`verdict`] judges,
+//! [`ras`] reads answers of the RAS service, [`report`] combines all [`process`]es, [`jobs`] finds which ranks belong together, [`verdict`] judges,
 //! [`page`] and [`json`] print the result.
 //! [`identity`] decides which processes of this machine wrote the log; [`now`] and `compare` set these
 //! beside a snapshot. There is no I/O here. A log may contain anything, so all text is sanitized when a
@@ -26,6 +26,7 @@ mod now_page;
 pub mod page;
 pub mod perf;
 pub mod process;
+pub mod ras;
 pub mod report;
 pub mod verdict;
 pub mod warning;

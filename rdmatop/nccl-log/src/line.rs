@@ -105,6 +105,20 @@ pub fn repeated(line: &str) -> (&str, u64) {
     split().unwrap_or((line, 0))
 }
 
+/// A line that a log's viewer has twice, as the table of CloudWatch copies it: the second one, which has no
+/// clock before it.
+pub fn once(line: &str) -> &str {
+    const BETWEEN: &str = " | ";
+    if !line.contains(BETWEEN) || !is_nccl(line) {
+        return line;
+    }
+    let mut halves = line.match_indices(BETWEEN).filter_map(|(at, _)| {
+        let (first, second) = (line.get(..at)?, line.get(at + BETWEEN.len()..)?);
+        (first.ends_with(second) && is_nccl(second)).then_some(second)
+    });
+    halves.next().unwrap_or(line)
+}
+
 /// Whether the line holds one of NCCL's.
 pub fn is_nccl(line: &str) -> bool {
     LEVELS.iter().any(|(word, _)| line.contains(word))
@@ -279,7 +293,8 @@ fn parse_writer(word: &str) -> Prefix {
     if !is_host(host) || is_clock(host, word) {
         return Prefix::Unnamed;
     }
-    let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    // Where somebody took the host out, nothing is left of it.
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let is_path = |part: &str| part.contains(['.', '/']);
     // Before the host there may be labels, a file name of grep's, and a number that is a label or follows
     // such a name. A host and a number there may also begin another prefix, into whose numbers this prefix

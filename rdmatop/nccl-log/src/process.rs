@@ -138,9 +138,14 @@ impl Process {
                 .as_ref()
                 .is_none_or(|wanted| *wanted == name.to_lowercase())
         };
-        let of_ib = || (!self.hcas.is_empty()).then_some("IB").filter(is_wanted);
+        let of_ib = || self.lists_hcas().then_some("IB").filter(is_wanted);
         let listed = || self.listed_network.as_deref().filter(is_wanted);
         self.network.as_deref().or_else(of_ib).or_else(listed)
+    }
+
+    /// Whether it listed NICs of the transport IB.
+    pub fn lists_hcas(&self) -> bool {
+        !self.hcas.is_empty() || !self.virtual_nics.is_empty()
     }
 
     /// The number of ranks of its largest communicator.

@@ -17,6 +17,7 @@ use super::{
     nics::Hca,
     perf::Perf,
     process::{MAX_NAMES, Process},
+    ras::Ras,
     warning::Warnings,
     wrapped::Unwrapper,
 };
@@ -44,6 +45,16 @@ pub struct NicUse {
     pub receives: u64,
     /// Connections among both that use GPUDirect RDMA.
     pub gpu_direct: u64,
+    /// Those of these that receive.
+    #[serde(skip)]
+    pub gpu_direct_receives: u64,
+}
+
+impl NicUse {
+    /// Whether all connections that receive use GPUDirect RDMA, and none that sends does.
+    pub fn only_receives_directly(self) -> bool {
+        self.gpu_direct > 0 && self.gpu_direct == self.gpu_direct_receives && self.gpu_direct == self.receives
+    }
 }
 
 /// A NIC of a host: the name of its network, and its number there.
@@ -103,8 +114,8 @@ pub struct Report {
     pub warnings: Warnings,
     /// Whether a fault shows that data moves by verbs.
     pub verbs: bool,
-    /// Whether it has an answer of NCCL's RAS service, as `ncclras` prints it.
-    pub ras: bool,
+    /// An answer of NCCL's RAS service.
+    pub ras: Ras,
     /// The output of nccl-tests.
     pub perf: Perf,
     /// Errors that frameworks printed.
@@ -131,7 +142,7 @@ impl Report {
 
     fn physical_line(&mut self, line: &str) {
         let mut wrapped = std::mem::take(&mut self.wrapped);
-        wrapped.push(line, |line| self.logical_line(line));
+        wrapped.push(line::once(line), |line| self.logical_line(line));
         self.wrapped = wrapped;
     }
 
@@ -203,7 +214,7 @@ impl Report {
         }
         found.retain(|one| !self.warnings.contains(&one.text, one.entry));
         for FrameworkError { text, entry, count } in found {
-            self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs(&text, entry.kind));
+            self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs("", &text, entry.kind));
             for _ in 0..count {
                 self.warnings.add("", &text, entry, None);
             }
@@ -219,7 +230,7 @@ impl Report {
         match Line::read(line) {
             Line::Plain(text) => {
                 self.perf.line(text);
-                self.ras |= text.contains("Communicators... (") || text.ends_with("\"ras\": {");
+                self.ras.line(text);
                 self.framework_errors.line(text);
                 if let Some(Fact::Version(version)) = fact::parse_plain(text) {
                     self.version(version);
@@ -261,7 +272,8 @@ impl Report {
         if fact.is_none() || level == Level::Warn {
             let by_the_way =
                 |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
-            let entry = dictionary::look_up(text).filter(|entry| level == Level::Warn || by_the_way(entry));
+            let entry = dictionary::look_up_in(before, text)
+                .filter(|entry| level == Level::Warn || by_the_way(entry));
             if let Some(entry) = entry {
                 // A fault breaks the job; it does not make NCCL choose another network.
                 if entry.kind != Kind::Fault {
@@ -270,7 +282,7 @@ impl Report {
                         *device = dictionary::device(text).map(str::to_owned);
                     }
                 }
-                self.verbs |= dictionary::shows_verbs(text, entry.kind);
+                self.verbs |= dictionary::shows_verbs(before, text, entry.kind);
             }
             // A choice that NCCL prints by the way decides something, so it is no warning.
             let is_warning = level == Level::Warn || entry.is_some_and(|entry| entry.kind != Kind::Choice);
@@ -319,7 +331,10 @@ impl Report {
                     }
                     let nic = self.nics.entry(key).or_default();
                     match direction {
-                        Direction::Receive => nic.receives += 1,
+                        Direction::Receive => {
+                            nic.receives += 1;
+                            nic.gpu_direct_receives += u64::from(gpu_direct);
+                        }
                         Direction::Send | Direction::Local => nic.sends += 1,
                     }
                     nic.gpu_direct += u64::from(gpu_direct);
@@ -344,6 +359,13 @@ impl Report {
         let all = self.versions.iter().map(String::as_str);
         all.filter(|one| !self.versions.iter().any(|other| is_short_for(one, other)))
             .collect()
+    }
+
+    /// libfabric's provider, if all processes that name one name the same.
+    pub fn provider(&self) -> Option<&str> {
+        let mut all = self.processes.values().filter_map(|one| one.provider.as_deref());
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
     }
 
     /// Hosts, in order.

@@ -80,6 +80,7 @@ fn provider<'a>(report: &'a Report, host: &'a str) -> Option<&'a str> {
     report
         .first_processes_on(host)
         .find_map(|process| process.provider.as_deref())
+        .or_else(|| report.provider())
 }
 
 /// The name of a NIC, as the page shows it.
@@ -110,8 +111,13 @@ pub fn judge(report: &Report) -> Verdict {
         without_gpu_direct: BTreeMap::new(),
     };
     let unknown = count_connections(report, &mut verdict);
+    let mut partly = report.nics.values().filter(|used| used.gpu_direct > 0).peekable();
     let direct = match (verdict.gpu_direct, verdict.nics) {
-        (0, _) => "no GPUDirect".to_owned(),
+        (0, _) if partly.peek().is_none() => "no GPUDirect".to_owned(),
+        (0, _) if partly.all(|used| used.only_receives_directly()) => {
+            "GPUDirect for receiving only".to_owned()
+        }
+        (0, _) => "GPUDirect on a part of their connections".to_owned(),
         (on, all) if on == all => "GPUDirect on all".to_owned(),
         (on, all) => format!("GPUDirect on {on} of {all}"),
     };
@@ -223,6 +229,9 @@ fn because(why: &str) -> String {
     format!(", {word} {why}")
 }
 
+/// Entries that do not tell what failed, as only the words of the message do.
+const IN_WORDS: [&str; 2] = ["cuda", "ofi-request"];
+
 /// The first fault among the warnings: where it was, and what.
 fn fault(report: &Report) -> Option<String> {
     let worst = report.warnings.worst()?;
@@ -247,6 +256,7 @@ fn fault(report: &Report) -> Option<String> {
             entry.means,
             shortened(&unknown.text)
         ),
+        None if IN_WORDS.contains(&entry.id) => format!("{} ({})", entry.means, shortened(&worst.text)),
         None => entry.means.to_owned(),
     };
     let kinds = report
@@ -340,11 +350,15 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
 /// The verdict if the log has no connection over a network.
 fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
-        let line = if report.torn > 0 {
+        let line = if let Some(problem) = &report.ras.problem {
+            &format!(
+                "this is an answer of NCCL's RAS service, and no log. It says {problem} (ask twice: ranks are never at the same place)"
+            )
+        } else if report.torn > 0 {
             "every line of NCCL in this log is cut into another"
         } else if report.lines == 0 {
             "the log is empty"
-        } else if report.ras {
+        } else if report.ras.is_there {
             "this is an answer of NCCL's RAS service, and no log. Run the job with NCCL_DEBUG=INFO"
         } else if !report.versions().is_empty() {
             "no line of NCCL but its version in this log. Run the job with NCCL_DEBUG=INFO"
@@ -401,7 +415,8 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
             .iter()
             .find_map(|(_, process)| why::by_messages(process));
         let head = match (why, complete || inside.local > 0) {
-            (Some(why), _) => format!("unknown: no RDMA, because {why}"),
+            (Some((why, true)), _) => format!("unknown: {why}; others may be used"),
+            (Some((why, false)), _) => format!("unknown: no RDMA, because {why}"),
             (None, true) => "unknown".to_owned(),
             (None, false) => "unknown: no line names the network".to_owned(),
         };
@@ -417,11 +432,12 @@ fn by_chosen_network(
     and_then: &dyn Fn(String) -> String,
 ) -> Option<(VerdictKind, String)> {
     let (mut rdma, mut tcp, mut other) = (None, None, None);
+    let provider = report.provider();
     for (writer, process) in &report.processes {
         let Some(network) = process.network() else {
             continue;
         };
-        let of = match is_rdma(network, process.provider.as_deref()) {
+        let of = match is_rdma(network, process.provider.as_deref().or(provider)) {
             Some(true) => &mut rdma,
             Some(false) => &mut tcp,
             None => &mut other,

@@ -150,6 +150,11 @@ impl Warnings {
         of_kind(Kind::Fault, |entry| !entry.is_echo())
             .or_else(|| of_kind(Kind::Fault, Entry::is_echo))
             .or_else(|| failed().filter(|failed| self.unknown_before(failed).is_some()))
+            .or_else(|| {
+                of_kind(Kind::Follows, |entry| {
+                    !entry.is_only_a_result() && !entry.is_echo()
+                })
+            })
             .or_else(|| of_kind(Kind::Follows, |entry| !entry.is_only_a_result()))
             .or_else(failed)
     }

@@ -54,7 +54,8 @@ const CAUSES: [(&str, &str); 15] = [
 /// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
 const OF_PLUGIN: usize = 8;
 
-fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
+/// The message that is the cause, and whether it is about one device alone.
+fn message(process: &Process, causes: &[(&str, &str)]) -> Option<(String, bool)> {
     let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;
     let device = process.messages.get(id).and_then(Option::as_deref);
     let words = match device {
@@ -66,14 +67,16 @@ fn message(process: &Process, causes: &[(&str, &str)]) -> Option<String> {
         .variables
         .get("NCCL_IB_HCA")
         .filter(|_| *id == "no-device");
-    Some(match hcas {
+    let words = match hcas {
         Some(hcas) => format!("{words} (NCCL_IB_HCA is {hcas})"),
         None => words,
-    })
+    };
+    let of_device = ["device-unopened", "device-unanswering"].contains(id) && device.is_some();
+    Some((words, of_device))
 }
 
-/// Which of a process's messages keeps it from RDMA.
-pub(super) fn by_messages(process: &Process) -> Option<String> {
+/// Which of a process's messages keeps it from RDMA, and whether it is about one device alone.
+pub(super) fn by_messages(process: &Process) -> Option<(String, bool)> {
     message(process, &CAUSES)
 }
 
@@ -108,6 +111,7 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         return provider();
     }
     let (of_plugin, of_nccl) = CAUSES.split_at_checked(OF_PLUGIN).unwrap_or_default();
+    let because = |process, causes| message(process, causes).map(|(why, _)| why);
     let missing = || {
         let wanted = process
             .variables
@@ -116,10 +120,10 @@ fn of_process(process: &Process, network: &str) -> Option<String> {
         (wanted != "none").then(|| format!("NCCL_NET_PLUGIN is {wanted}, and that plugin was not found"))
     };
     plugin()
-        .or_else(|| message(process, of_plugin))
+        .or_else(|| because(process, of_plugin))
         .or_else(missing)
         .or_else(|| variable(process, "NCCL_IB_DISABLE", is_on))
-        .or_else(|| message(process, of_nccl))
+        .or_else(|| because(process, of_nccl))
         .or_else(|| variable(process, "NCCL_IBEXT_DISABLE", is_on))
         .or_else(provider)
 }
@@ -165,6 +169,21 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
 
 /// Why a NIC has connections without GPUDirect.
 pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
+    if report
+        .nics
+        .get(nic)
+        .is_some_and(|used| used.only_receives_directly())
+    {
+        let set = report
+            .first_processes_on(&nic.host)
+            .find_map(|one| one.variables.get("NCCL_NET_GDR_READ"));
+        return match set {
+            Some(value) => format!("it receives directly, and sends from the host's memory: NCCL_NET_GDR_READ is {value}"),
+            None => "it receives directly, and sends from the host's memory, as NCCL does with older GPUs without NVLink; \
+                     NCCL_NET_GDR_READ=1 allows both"
+                .to_owned(),
+        };
+    }
     let why = report.first_processes_on(&nic.host).find_map(|process| {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
@@ -201,7 +220,7 @@ pub(super) fn advice(report: &Report, complete: bool) -> Option<String> {
     let processes = || report.processes.values();
     // The log has lines of the subsystems that also print the connections.
     let shown = processes().any(|one| {
-        let lists = !one.hcas.is_empty() || !one.interfaces.is_empty();
+        let lists = one.lists_hcas() || !one.interfaces.is_empty();
         lists || one.network.is_some() || !one.members.is_empty()
     });
     let words = if processes().any(|one| one.bootstrapped) {

@@ -121,12 +121,14 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
     }
 }
 
-/// Whether there is a signal in its cable.
+/// Whether there is a signal in its cable. A virtual function of InfiniBand says so of its card's port, also
+/// where nobody has let it up.
 fn has_signal(port: &Port) -> bool {
-    let waits = port.link_layer.as_deref() == Some("InfiniBand")
-        && port.state.known().is_some_and(|state| state.waits());
+    if port.link_layer.as_deref() == Some("InfiniBand") {
+        return port.state.known().is_some_and(|state| state.waits());
+    }
     let carrier = port.netdev.as_ref().and_then(|netdev| netdev.carrier);
-    waits || carrier.unwrap_or(port.physical.known() == Some(&PhysState::LINK_UP))
+    carrier.unwrap_or(port.physical.known() == Some(&PhysState::LINK_UP))
 }
 
 /// Link layers, each once.
@@ -175,6 +177,9 @@ fn down(
         let signal = match port.physical.known() {
             Some(&PhysState::POLLING) => "it looks for a signal",
             Some(&PhysState::DISABLED) => "it is disabled",
+            Some(&PhysState::LINK_UP) if is_infiniband => {
+                "its link is up, as that of a virtual function which nobody has let up"
+            }
             Some(&PhysState::LINK_UP) => "the cable has a signal",
             _ => "no signal is known",
         };

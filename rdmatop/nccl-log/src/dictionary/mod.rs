@@ -72,6 +72,8 @@ pub enum Pattern {
     /// It begins with the first of these texts and has the others after it, in this order. A `*` as the first
     /// means that the rest may stand anywhere, a `$` as the last that nothing follows.
     Text(&'static [&'static str]),
+    /// The same, in a message from this place in the source.
+    In(&'static str, &'static [&'static str]),
     /// A failed work request with this status: number and name of `enum ibv_wc_status`.
     Status(u32, &'static str),
     /// An asynchronous event, by `ibv_event_type_str`.
@@ -105,15 +107,15 @@ impl Entry {
         matches!(self.pattern, Pattern::CallResult(_))
     }
 
-    /// Whether a fault is mostly the echo of another one: what ranks report when a peer failed or ended, when
-    /// a connection had failed before, or while the job is torn down.
+    /// Whether it is mostly the echo of another one: what ranks report when a peer failed or ended, when a
+    /// connection had failed before, or while the job is torn down.
     pub fn is_echo(&self) -> bool {
         ECHOES.contains(&self.id)
     }
 }
 
 /// See [`Entry::is_echo`].
-const ECHOES: [&str; 20] = [
+const ECHOES: [&str; 21] = [
     "bad-response",
     "comm-gone",
     "cuda",
@@ -126,6 +128,7 @@ const ECHOES: [&str; 20] = [
     "peer-silent",
     "poll-failed",
     "post-failed",
+    "proxy",
     "receiver-not-ready",
     "refused",
     "remote-access",
@@ -143,21 +146,28 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         verbs::EVENTS,
         verbs::CALLS,
         network::ENTRIES,
+        // Before the errors of connections, whose words PyTorch quotes.
+        results::ENTRIES,
         start::ENTRIES,
         plugins::ENTRIES,
-        results::ENTRIES,
     ];
     tables.into_iter().flatten()
 }
 
 /// The entry for a message, if there is one.
 pub fn look_up(text: &str) -> Option<&'static Entry> {
+    look_up_in("", text)
+}
+
+/// The entry for a message behind this: its writer, and its place in NCCL's source.
+pub fn look_up_in(before: &str, text: &str) -> Option<&'static Entry> {
     let status = status(text);
     let event = event(text);
     if status.is_none() && event.is_none() {
         let returned = returned(text);
         return entries().find(|entry| match entry.pattern {
             Pattern::Text(words) => matches(text, words),
+            Pattern::In(place, words) => before.contains(place) && matches(text, words),
             Pattern::CallResult(result) => returned == Some(result),
             Pattern::Status(..) | Pattern::Event(_) => false,
         });
@@ -167,7 +177,7 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
             status == Some(Status::Number(number)) || status == Some(Status::Name(name))
         }
         Pattern::Event(name) => event == Some(name),
-        Pattern::Text(_) | Pattern::CallResult(_) => false,
+        Pattern::Text(_) | Pattern::In(..) | Pattern::CallResult(_) => false,
     })
 }
 
@@ -268,8 +278,9 @@ const ERRORS: [&str; 6] = [
 ];
 
 /// What programs print before the words of an error: PyTorch, vLLM, nccl-tests, XLA, Horovod, CuPy.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "NCCL error",
+    "NCCL Error ",
     "NCCL failure ",
     "NCCL operation ",
     "ncclCommInit",
@@ -317,9 +328,10 @@ pub fn device(text: &str) -> Option<&str> {
 }
 
 /// Whether a fault shows that the job moves data by verbs, whatever the name of its network.
-pub fn shows_verbs(text: &str, kind: Kind) -> bool {
+pub fn shows_verbs(before: &str, text: &str, kind: Kind) -> bool {
     let of_verbs = ["NET/IB", "Call to ibv_", "ibv_"]
         .iter()
-        .any(|word| text.starts_with(word));
+        .any(|word| text.starts_with(word))
+        || before.contains("transport/net_ib/");
     of_verbs && matches!(kind, Kind::Fault | Kind::Follows)
 }

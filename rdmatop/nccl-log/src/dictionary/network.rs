@@ -33,6 +33,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to open device "]) =>
             "NET/IB : Unable to open device mlx5_bond_0";
 
+    "no-pcie" Note means "an RDMA device has no PCIe device in /sys: it is one of software (SoftRoCE, siw), or \
+        the container's /sys is not whole";
+        next "nothing, if it is one of software: NCCL then does not know which GPU is near it";
+        in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
+            Text(&["Could not find real path of ", " (/sys/class/infiniband/"]) =>
+            "Could not find real path of rxe0 (/sys/class/infiniband/rxe0/device)";
+
     "device-unanswering" Choice means "an RDMA device or its port does not answer";
         next "look at `dmesg` of that host";
         in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to query "]) =>
@@ -251,6 +258,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.31 on": Text(&["*", "Failed to connect GDAKI QP: "]) =>
             "[0] Failed to connect GDAKI QP: local_node_name=node1 local_gpu_id=0 local_nic_name=mlx5_0 \
             remote_rank=8 remote_node_name=node2 remote_gpu_id=0 remote_nic_name=mlx5_0";
+
+    "gin-call" Fault means "a call of DOCA failed, by which GPUs start their own transfers (GIN)";
+        next "NCCL_GIN_ENABLE=0 does without, for programs that can; else the number is a doca_error_t (21: the driver \
+            refused), and `dmesg` of that host, the NIC's firmware and the open GPU kernel driver";
+        in "NCCL 2.30 on": Text(&["DOCA failure "]) =>
+            "DOCA failure 21";
+        in "NCCL 2.30 on": Text(&["DOCA Error "]) =>
+            "DOCA Error 21";
 
     "stranger" Note means "a connection came that is not of this job, and was dropped: a process of another \
         job, or a port scanner";

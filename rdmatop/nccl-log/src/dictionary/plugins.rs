@@ -72,6 +72,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]) =>
             "NET/OFI Creating new endpoint for domain 0x7f9befa99380 failed: Invalid argument";
 
+    "ofi-memory" Fault means "memory could not be registered with libfabric: the limit of locked memory, or the NIC's number of regions, is reached";
+        next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions its \
+            processes have (`rdma resource show`)";
+        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory", "Error: Cannot allocate memory"]) =>
+            "NET/OFI Unable to register memory (type = 1) for device 2. RC: -12, Error: Cannot allocate memory";
+
     "ofi-memory" Fault means "memory could not be registered with libfabric; type 2 is GPU memory";
         next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
             memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
@@ -128,6 +134,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "unset NCCL_PROTO";
         in "aws-ofi-nccl 1.7 to 1.14": Text(&["NET/OFI NCCL_PROTO was set to \"LL/LL128\""]) =>
             "NET/OFI NCCL_PROTO was set to \"LL/LL128\"";
+
+    "ofi-tuner" Fault means "the tuner of the EFA plugin refuses a job that sets NCCL_ALGO or NCCL_PROTO";
+        next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then \
+            NCCL_TUNER_PLUGIN=none, or a newer one";
+        in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]) =>
+            "NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol with \
+            NCCL_ALGO/NCCL_PROTO";
 
     "ofi-topology" Note means "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly";
         next "/sys in the container; on virtual machines the plugin's own topology file";

@@ -47,6 +47,39 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.13 on, RCCL of ROCm 5.4 on": CallResult(6) =>
             "proxy.cc:878 -> 6 [Progress Thread]";
 
+    "no-unique-id" Follows means "the first rank did not hand out the ID that a communicator begins with: it came \
+        late to its first collective, or ended";
+        next "of rank 0, its first error, or what it does for so long before (data, checkpoints); the others wait as \
+            long as the `timeout` of init_process_group";
+        in "PyTorch 1.12 on": Text(&["is setting up NCCL communicator and retrieving ncclUniqueId"]) =>
+            "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', \
+            but store->get('0') got error: Socket Timeout";
+
+    "no-store" Fault means "the process where ranks meet (MASTER_ADDR, --rdzv-endpoint) does not answer";
+        next "that address and port, alike on every host: whether a process listens there (`ss -ltn` on its host), a \
+            firewall, and a name that leads to 127.0.0.1 or 127.0.1.1 (/etc/hosts)";
+        in "PyTorch 1.12 on": Text(&["The client socket has timed out after ", " while trying to connect to "]) =>
+            "The client socket has timed out after 60s while trying to connect to 192.0.2.1:29500";
+
+    "store-port" Fault means "the port where ranks are to meet is taken on this host";
+        next "`ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \
+            MASTER_PORT; of all ranks, the first one alone listens there";
+        in "PyTorch 1.12 on": Text(&["The server socket has failed to listen on any local network address"]) =>
+            "The server socket has failed to listen on any local network address.";
+
+    "aborted" Follows means "PyTorch ended its communicator because of an error before";
+        next "the reason that the line names, or the first error before it";
+        in "PyTorch 1.12 on": Text(&["NCCL communicator was aborted on rank "]) =>
+            "NCCL communicator was aborted on rank 3.";
+
+    "store-gone" Note means "the process where ranks meet (rank 0, or torchrun's first agent) ended before others";
+        next "nothing at the end of a job; else its log: the others only report it";
+        in "PyTorch 2.5 on": Text(&["recvValue", "failed on SocketImpl("]) =>
+            "recvValueWithTimeout failed on SocketImpl(fd=90, addr=[n1]:43518, remote=[n0]:29500): Failed to recv, got 0 \
+            bytes. Connection was likely closed. Did the remote server shutdown or crash?";
+        in "PyTorch 2.5 on": Text(&["sendBytes failed on SocketImpl("]) =>
+            "sendBytes failed on SocketImpl(fd=4, addr=[n1]:43518, remote=[n0]:29500): Broken pipe";
+
     "watchdog" Follows means "a collective did not end in time (PyTorch's watchdog): a rank came late or not \
         at all, or the network stands still";
         next "of all ranks' logs, the rank without such a line, or with the smallest `last enqueued NCCL \

@@ -1,6 +1,9 @@
 //! What NCCL and RCCL print about sockets, and about the start of a job.
 
-use super::{Entry, Pattern::Text};
+use super::{
+    Entry,
+    Pattern::{In, Text},
+};
 
 const FIRST: &str = "look for the rank that ended first: the others only report it";
 const UNREACHED: &str = "the interface that NCCL took (`Bootstrap : Using`) does not reach that host: NCCL_SOCKET_IFNAME names one that does; \
@@ -11,6 +14,14 @@ const SHM: &str =
     "a larger /dev/shm (docker: --shm-size=8g; Kubernetes: an emptyDir with medium: Memory at /dev/shm)";
 
 pub(super) const ENTRIES: &[Entry] = messages! {
+    // Before `refused`: it is no rank.
+    "fastrak-daemon" Fault means "the daemon that moves the plugin FasTrak's data on this host (RxDM) does not \
+        answer";
+        next "the log of that host's tcpxo-daemon (the pod's sidecar): it ends where it does not find every GPU and \
+            its NIC";
+        in "GPUDirect-TCPXO": Text(&["NET/FasTrak", "onnect", "Connection refused"]) =>
+            "NET/FasTrak connect() error: 111: Connection refused";
+
     "refused" Fault means "a rank's port did not answer: that process is gone or not there yet, or a \
         firewall refuses";
         next FIRST;
@@ -61,6 +72,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next UNREACHED;
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", " failed : "]) =>
             "Net : Connect to 192.0.2.2<4711> failed : Invalid argument";
+        in "NCCL 2.30 on": Text(&["*", "PollConnect to ", " failed with error "]) =>
+            "ncclOsSocketPollConnect to 192.0.2.2<4711> failed with error Invalid argument";
 
     "peer-gone" Follows means "another rank closed its connection: it ended or crashed";
         next FIRST;
@@ -122,8 +135,16 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "check NCCL_SOCKET_IFNAME against `ip -br address` on every host; where it is right, how the \
             program hands the unique ID on";
         in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
-            Text(&["*", "connecting to address", "with family ", "neither AF_INET"]) =>
+            Text(&["*", "connecting to address", "with family 0 ", "neither AF_INET"]) =>
             "ncclSocketInit: connecting to address  with family 0 is neither AF_INET(2) nor AF_INET6(10)";
+
+    "foreign-address" Fault means "what a rank got as another's address is none: the unique ID did not arrive \
+        from the first rank, or the two use different networks (a plugin, sockets) or versions";
+        next "how the program hands the unique ID on; then `Using network` and `NCCL version` of all ranks, which must \
+            be alike";
+        in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
+            Text(&["*", "connecting to address", "with family ", "neither AF_INET"]) =>
+            "ncclSocketInit: connecting to address  with family 33022 is neither AF_INET(2) nor AF_INET6(10)";
 
     "bad-address" Fault means "the first rank's name cannot be resolved";
         next "the host's name in MASTER_ADDR or NCCL_COMM_ID, and the name service of this host or container";
@@ -182,6 +203,16 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 on, RCCL": Text(&["No transport found"]) =>
             "No transport found for rank 0[60] -> rank 1[70]";
 
+    "mismatch" Fault means "ranks call different collectives, or with different counts";
+        next "look for ranks that call another collective or another count; NCCL_DEBUG_SUBSYS=COLL shows the calls";
+        in "NCCL 2.4 to 2.6": Text(&["Mismatched collective detected"]) =>
+            "Mismatched collective detected, please check your collective calls at and around rank 39.";
+
+    "no-port" Fault means "a port cannot be listened on, because another process does";
+        next "the port of NCCL_COMM_ID, if that is set; else `ss -s`: processes that keep very many connections";
+        in "NCCL 2.3 on, RCCL": Text(&["*", "Call to bind failed", "Address already in use"]) =>
+            "Call to bind failed : Address already in use";
+
     "no-algorithm" Fault means "no algorithm can run this collective on these ranks: mostly NCCL_ALGO or \
         NCCL_PROTO allow none that can";
         next "unset NCCL_ALGO and NCCL_PROTO, or let them name Ring and Simple too: CollNet needs SHARP's \
@@ -204,6 +235,45 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.12 to 2.26, RCCL of ROCm 5.3 on":
             Text(&["Attribute latencyinter of node graph not found"]) =>
             "Attribute latencyinter of node graph not found";
+
+    "topology-file" Fault means "a file of a topology or of graphs cannot be read: it is cut off, or not what \
+        NCCL writes";
+        next "the file that NCCL_TOPO_FILE, NCCL_GRAPH_FILE or a plugin names: whole, and of this version of NCCL; \
+            or unset it";
+        in "NCCL 2.6 on, RCCL": Text(&["XML Parse"]) =>
+            "XML Parse : unterminated system";
+        in "NCCL 2.6 on, RCCL": Text(&["XML Mismatch : "]) =>
+            "XML Mismatch : pci / cpu";
+
+    "topology-size" Fault means "there are more devices on PCIe than this version of NCCL has room for, in /sys \
+        or in a topology file";
+        next "a newer NCCL; a shorter topology file, or none (NCCL_TOPO_FILE, which plugins set too); virtual \
+            functions (SR-IOV) that nobody uses switched off";
+        in "NCCL 2.6 on, RCCL": Text(&["Error : too many XML "]) =>
+            "Error : too many XML nodes (max 256)";
+        in "NCCL 2.6 on, RCCL": Text(&["Error : XML parser is limited to "]) =>
+            "Error : XML parser is limited to 1024 nodes";
+
+    "graph-misfit" Fault means "the file of graphs that NCCL was given names a GPU that this job does not have: \
+        it is of another machine, or of more GPUs";
+        next "unset NCCL_GRAPH_FILE, in /etc/nccl.conf and ~/.nccl.conf too";
+        in "NCCL 2.6 on, RCCL": Text(&["XML Import Channel : dev ", " not found"]) =>
+            "XML Import Channel : dev 1 not found.";
+
+    "unlike-rings" Fault means "the ranks do not agree on the order in which they are joined: they do not see \
+        the same hosts, GPUs and NICs";
+        next "one version of NCCL and the same NCCL_ settings and files on every host; then the host that differs, \
+            in its GPUs or NICs (`nvidia-smi topo -m`), or in the place of its ranks (NCCL_HOSTID, host names)";
+        in "NCCL 2.3 on, RCCL": Text(&["Error : ring ", " does not loop back to start"]) =>
+            "Error : ring 0 does not loop back to start (7 != 2)";
+        in "NCCL 2.3 on, RCCL": Text(&["Error : ring ", " does not contain rank "]) =>
+            "Error : ring 0 does not contain rank 3";
+
+    "one-way-link" Fault means "a link between GPUs (NVLink, XGMI) is there in one direction only: mostly a \
+        virtual machine or container has only a part of the GPUs that are joined, or no true list of their links";
+        next "give it all GPUs that are joined; else the driver in it, and NCCL_TOPO_FILE of this type of machine";
+        in "NCCL 2.5 on, RCCL": Text(&["Failed to find reverse path from remNode "]) =>
+            "Failed to find reverse path from remNode 0/200000 nlinks 3 to node 0/700000";
 
     "topology-file" Fault means "the topology that NCCL was given lacks something: a file that \
         NCCL_TOPO_FILE or a plugin names does not fit this machine";
@@ -235,6 +305,24 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "look at that call in the program; the network has no part in it";
         in "NCCL 2.21 on, RCCL after ROCm 6.3": Text(&["Error: corrupted comm object detected"]) =>
             "Error: corrupted comm object detected";
+
+    "comm-gone" Fault means "a program uses a communicator that was aborted, and has no ranks any more";
+        next "look at the first error before: why it was aborted";
+        in "NCCL 2.3 on, RCCL": Text(&["*", " : invalid root ", "0..-1 range"]) =>
+            "AllGather : invalid root 0 (root should be in the 0..-1 range)";
+
+    "misuse" Fault means "a program names a rank that its communicator does not have";
+        next "look at that call in the program, and at the number of ranks that it was started with";
+        in "NCCL 2.3 on, RCCL": Text(&["*", " : invalid root "]) =>
+            "Broadcast : invalid root 8 (root should be in the 0..7 range)";
+        in "NCCL 2.3 on, RCCL": Text(&["Invalid rank requested : "]) =>
+            "Invalid rank requested : 8/8";
+
+    "misuse" Fault means "a program uses a communicator that is still being made";
+        next "a communicator that does not block: wait until ncclCommGetAsyncError no longer says ncclInProgress";
+        in "NCCL 2.14 on, RCCL of ROCm 5.5 on":
+            Text(&["Attempt to use communicator before the previous operation returned ncclSuccess"]) =>
+            "Attempt to use communicator before the previous operation returned ncclSuccess";
 
     "misuse" Fault means "a program gave NCCL a buffer that is not memory of a GPU";
         next "look at that call in the program; the network has no part in it";
@@ -320,6 +408,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             which pairs can; in a container or VM, whether IOMMU and ACS let GPUs reach each other";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "peer access is not supported"]) =>
             "Cuda failure 'peer access is not supported between these two devices'";
+        in "NCCL 2.3 on, RCCL": Text(&["failed to peer with device "]) =>
+            "failed to peer with device 1(=2a000): 217 peer access is not supported between these two devices";
         in "NCCL 2.3 to 2.7": Text(&["failed to open CUDA IPC handle"]) =>
             "failed to open CUDA IPC handle : 217 peer access is not supported between these two devices";
 
@@ -373,6 +463,26 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "driver shutting down"]) =>
             "Cuda failure 'driver shutting down'";
 
+    "gpu-absent" Fault means "a GPU that NCCL or the program names is not there in this process";
+        next "CUDA_VISIBLE_DEVICES, and the local rank that the program uses as the GPU's number; where each rank sees \
+            its own GPU alone (Slurm's --gpus-per-task, a GPU for each container), let the ranks of a host see all, or \
+            NCCL_P2P_DISABLE=1";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "invalid device ordinal"]) =>
+            "Cuda failure 101 'invalid device ordinal'";
+
+    // Where the words say nothing, the place in NCCL's source does.
+    "nvls" Fault means "NVLink SHARP could not be set up";
+        next "NCCL_NVLS_ENABLE=0 does without; else `systemctl status nvidia-fabricmanager` and its log, the same version \
+            as the driver, and `nvidia-smi -q` for Fabric State";
+        in "NCCL 2.17 on": In("nvls.cc:", &["Cuda failure "]) =>
+            "Cuda failure 1 'invalid argument'";
+
+    "gpu-share" Fault means "memory of a GPU could not be shared between two ranks";
+        next "in containers --ipc=host, and all GPUs of the host visible to each of its ranks; NCCL_P2P_DISABLE=1 does \
+            without (through the host's memory), NCCL_CUMEM_ENABLE=0 does it in the older way";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure "]) =>
+            "Cuda failure 1 'invalid argument'";
+
     "cuda" Fault means "a call of CUDA or HIP failed";
         next "the words in quotes say which; `dmesg` shows errors of a GPU (Xid, amdgpu)";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure "]) =>
@@ -402,12 +512,19 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Proxy Call to rank 9 failed (Connect)";
         in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Service thread] Accept failed "]) =>
             "[Service thread] Accept failed Resource temporarily unavailable";
+        in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Service thread] Could not receive type from "]) =>
+            "[Service thread] Could not receive type from localRank 0, res=3, closed=0";
 
     // RCCL's checks of the host.
     "iommu" Note means "the kernel was not started with what RCCL asks for: GPUDirect may be slow, or hang";
         next "iommu=pt on the kernel's command line";
         in "RCCL of ROCm 5.6 on": Text(&["Missing \"", " from kernel command line"]) =>
             "Missing \"iommu=pt\" from kernel command line";
+
+    "rccl-environment" Note means "a variable that RCCL asks for is not set: GPUs that PCIe joins may be slow";
+        next "set what it names in the job, and measure";
+        in "RCCL of ROCm 5.6 on": Text(&["Missing \"", " from environment"]) =>
+            "Missing \"HSA_FORCE_FINE_GRAIN_PCIE=1\" from environment which can lead to low RCCL performance";
 
     "numa-balancing" Note means "the kernel moves memory between NUMA nodes: bandwidths vary";
         next "sysctl kernel.numa_balancing=0";

@@ -325,6 +325,11 @@ pub(super) const CALLS: &[Entry] = messages! {
         in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "Invalid argument"]) =>
             "Call to ibv_modify_qp failed with error Invalid argument";
 
+    "gid-missing" Fault means "a queue pair could not be connected: the port has no address (GID) at that index";
+        next GIDS;
+        in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "No data available"]) =>
+            "Call to ibv_modify_qp failed with error No data available errno 61";
+
     "connect-failed" Fault means "a queue pair could not be connected";
         next GIDS;
         in ALWAYS: Text(&["Call to ibv_modify_qp failed"]) =>

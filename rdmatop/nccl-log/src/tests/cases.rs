@@ -1203,6 +1203,296 @@ ibv_reg_mr failed with error Cannot allocate memory'.
         lacks: &["no line of NCCL"],
     },
     Case {
+        name: "the provider of libfabric that one process names is that of all, unless another names another",
+        log: "\
+p5-1:31:40 [0] NCCL INFO Using network Libfabric
+p5-2:32:41 [0] NCCL INFO NET/OFI Selected Provider is efa (found 16 nics)
+p5-1:31:40 [0] NCCL INFO ncclCommInitRank comm 0x6 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 59000 commId 0x14 - Init COMPLETE
+",
+        first: "RDMA: network Libfabric; all 2 ranks have joined; this log, of 1 of 2 ranks, shows no connection between hosts",
+        holds: &[],
+        lacks: &["does not say"],
+    },
+    Case {
+        name: "two providers name none",
+        log: "\
+p5-1:31:40 [0] NCCL INFO Using network Libfabric
+p5-2:32:41 [0] NCCL INFO NET/OFI Selected Provider is efa (found 16 nics)
+p5-3:33:41 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)
+",
+        first: "unknown: network Libfabric, and its name does not say whether that is RDMA",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "NICs that NCCL makes are listed, too",
+        log: "\
+(EngineCore_DP0 pid=31) (RayWorkerWrapper pid=98, ip=198.51.100.8) sp-2:98:98 [0] NCCL INFO NET/IB : Made virtual device [0] name=rocep1s0f1 speed=200000 ndevs=1
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &["1 host: sp-2"],
+        lacks: &["from its beginning"],
+    },
+    Case {
+        name: "NICs that receive directly and send from the host's memory have GPUDirect in part, and no distance is to blame",
+        log: "\
+j1:15:18 [0] NCCL INFO NCCL_NET_GDR_READ set by environment to 0.
+j1:15:18 [0] NCCL INFO Channel 00 : 0[4000] -> 4[4000] [receive] via NET/IB/0/GDRDMA comm 0x2a nRanks 08
+j1:15:18 [0] NCCL INFO Channel 00 : 4[4000] -> 0[4000] [send] via NET/IB/0 comm 0x2a nRanks 08
+j2:16:19 [0] NCCL INFO Channel 00 : 4[4000] -> 0[4000] [receive] via NET/IB/0/GDRDMA comm 0x2b nRanks 08
+j2:16:19 [0] NCCL INFO Channel 00 : 0[4000] -> 4[4000] [send] via NET/IB/0 comm 0x2b nRanks 08
+",
+        first: "RDMA: yes, 2 NICs, GPUDirect for receiving only",
+        holds: &[
+            "j1 IB/0: it receives directly, and sends from the host's memory: NCCL_NET_GDR_READ is 0",
+            "NCCL_NET_GDR_READ=1 allows both",
+        ],
+        lacks: &["too far"],
+    },
+    Case {
+        name: "NICs with some direct connections of either kind are not without GPUDirect",
+        log: "\
+j1:15:18 [0] NCCL INFO Channel 00 : 4[4000] -> 0[4000] [send] via NET/IB/0/GDRDMA
+j1:15:18 [0] NCCL INFO Channel 00 : 0[4000] -> 4[4000] [receive] via NET/IB/0
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on a part of their connections",
+        holds: &["1 of 2"],
+        lacks: &["no GPUDirect"],
+    },
+    Case {
+        name: "a line that a viewer has twice is one, and no host begins with the zone of a clock",
+        log: "\
+  | 2026-11-16T16:39:51.208-07:00 | n7:79:79 [0] NCCL INFO threadThresholds 8/8/64 | 64/8/64 | 512 | 512
+  | 2026-11-16T16:39:51.208-07:00n7:79:79 [0] NCCL INFO NET/IB : No device found. | n7:79:79 [0] NCCL INFO NET/IB : No device found.
+  | 2026-11-16T16:39:51.208-07:00n7:79:79 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0> | n7:79:79 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>
+",
+        first: "TCP was chosen (network Socket on eth0), because NCCL found no usable RDMA device",
+        holds: &["1 host: n7\n"],
+        lacks: &["Torn"],
+    },
+    Case {
+        name: "what a thread that gave up says comes after what it gave up for",
+        log: "\
+g9:22:58 [3] proxy.cc:1485 NCCL WARN [Service thread] Error encountered progressing operation=Connect, res=2, closing connection
+g9:22:58 [3] proxy.cc:1495 NCCL WARN [Service thread] Could not receive type from localRank 0, res=3, closed=0
+g9:22:49 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer g8.example<53735>
+",
+        first: "unknown: no line names the network; FAULT: g9: another rank closed its connection: it ended or crashed (and 1 other fault \
+                below)",
+        holds: &["g9 (2 times): a thread of NCCL gave up"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "a failure of CUDA whose words say nothing is told by its place in the source, or quoted",
+        log: "\
+[2026-11-06 22:31:56] c1:34:38 [0] transport/nvls.cc:598 (ncclNvlsSetup) NCCL WARN Cuda failure 1 'invalid argument'
+c1:34:38 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 'invalid argument'
+c1:34:38 [0] transport.cc:154 NCCL WARN Cuda failure 'invalid argument'
+",
+        first: "unknown: no line names the network; FAULT: c1: NVLink SHARP could not be set up (and 2 other faults below)",
+        holds: &["memory of a GPU could not be shared between two ranks", "c1: a call of CUDA or HIP failed"],
+        lacks: &[],
+    },
+    Case {
+        name: "words that no entry has are in the first line",
+        log: "d1:64:77 [0] include/alloc.h:123 NCCL WARN Cuda failure 999 'unknown error'\n",
+        first: "unknown: no line names the network; FAULT: d1: a call of CUDA or HIP failed (Cuda failure 999 'unknown error')",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "a call of DOCA from the transport IB shows RDMA",
+        log: "w3:86:90 [0] transport/net_ib/gdaki/gin_host_gdaki.cc:431 (gdakiConnectQp) NCCL WARN DOCA failure 21\n",
+        first: "RDMA, as the warnings show; FAULT: w3: a call of DOCA failed, by which GPUs start their own transfers (GIN)",
+        holds: &["NCCL_GIN_ENABLE=0"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "a device of software is no fault, and a GID that is not there is one",
+        log: "\
+m:60:60 [0] transport/net_ib.cc:115 NCCL WARN Could not find real path of rxe1 (/sys/class/infiniband/rxe1/device)
+m:60:60 [0] NCCL INFO NET/IB : Using [0]rxe1:1/RoCE [RO]; OOB eth1:198.51.100.13<0>
+m:60:61 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with error No data available errno 61
+",
+        first: "RDMA was chosen (network IB); FAULT: m: a queue pair could not be connected: the port has no address (GID) at that index",
+        holds: &["SoftRoCE"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "files of topologies and graphs that do not fit, and ranks that see different machines",
+        log: "\
+::16:16 [0] graph/search.cc:703 NCCL WARN XML Import Channel : dev 1 not found.
+::16:16 [0] graph/xml.h:214 NCCL WARN Error : too many XML nodes (max 256)
+::16:16 [0] graph/rings.cc:38 NCCL WARN Error : ring 2 does not loop back to start (7 != 2)
+::16:16 [0] graph/paths.cc:87 NCCL WARN Failed to find reverse path from remNode 0/300000 nlinks 3 to node 0/800000
+",
+        first: "unknown: no line names the network; FAULT: the file of graphs that NCCL was given names a GPU that this job does not have: \
+                it is of another machine, or of more GPUs (and 3 other faults below)",
+        holds: &["/etc/nccl.conf", "has room for", "do not agree on the order", "in one direction only"],
+        lacks: &["without explanation", "1 host"],
+    },
+    Case {
+        name: "what programs do wrong with communicators",
+        log: "\
+j:29:69 [0] misc/argcheck.cc:39 NCCL WARN AllGather : invalid root 0 (root should be in the 0..-1 range)
+j:29:69 [0] misc/argcheck.cc:39 NCCL WARN Broadcast : invalid root 8 (root should be in the 0..7 range)
+",
+        first: "unknown: no line names the network; FAULT: j: a program names a rank that its communicator does not have (and 1 other \
+                fault below)",
+        holds: &["was aborted"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "the tuner of the EFA plugin and PyTorch's older words for an error",
+        log: "\
+a9:78:79 [6] ncclResult_t nccl_ofi_tuner_init_v1(size_t, size_t, ncclDebugLogger_t):270 NCCL WARN NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol with NCCL_ALGO/NCCL_PROTO
+RuntimeError: NCCL Error 4: invalid argument (run with NCCL_DEBUG=WARN for details)
+",
+        first: "unknown: no line names the network; FAULT: a9: the tuner of the EFA plugin refuses a job that sets NCCL_ALGO or \
+                NCCL_PROTO",
+        holds: &["NCCL_TUNER_PLUGIN=none"],
+        lacks: &["ncclInvalidArgument"],
+    },
+    Case {
+        name: "PyTorch's older words for an error alone",
+        log: "RuntimeError: NCCL Error 2: unhandled system error (run with NCCL_DEBUG=INFO for details)\n",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "ranks that do not meet",
+        log: "\
+[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to 198.51.100.1:1234
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception.
+",
+        first: "unknown: no line names the network; FAULT: the process where ranks meet (MASTER_ADDR, --rdzv-endpoint) does not answer",
+        holds: &["127.0.1.1", "198.51.100.1:1234"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "ranks that wait for the first one, by whatever error their wait ends",
+        log: "\
+g3: RuntimeError: [11] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but \
+store->get('0') got error: Connection reset by peer
+g3: Exception raised from recvBytes at ../torch/csrc/distributed/c10d/Utils.hpp:670 (most recent call first):
+",
+        first: "unknown: no line names the network; FAULT: the first rank did not hand out the ID that a communicator begins with: it \
+                came late to its first collective, or ended",
+        holds: &["rank 0"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a store that ends before the others is a note, as at the end of each job",
+        log: "\
+NCCL version 2.26.2+cuda12.4
+[rank3]:[W703 01:01:05.364835151 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=90, addr=[n1]:43518, remote=[n0]:56789): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?
+",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        holds: &["nothing at the end of a job"],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "XLA's text that is not known does not hide with what the call failed",
+        log: "\
+INTERNAL: xla/service/gpu/nccl_utils.cc:305: NCCL operation ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled system error (run \
+with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) 'socketTryAccept: Something odd'.; current \
+tracing scope: all-reduce-start.2
+",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with a system error (ncclSystemError), after the warning \
+                \"socketTryAccept: Something odd\"",
+        holds: &[],
+        lacks: &["tracing scope"],
+    },
+    Case {
+        name: "what nccl-tests say of CUDA",
+        log: "\
+# Using devices
+g10: Test CUDA failure common.cu:941 'invalid device ordinal'
+ .. g10 pid 888: Test failure common.cu:891
+",
+        first: "unknown: no line names the network; FAULT: a GPU that NCCL or the program names is not there in this process",
+        holds: &["CUDA_VISIBLE_DEVICES"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "what PyTorch says where a terminal broke it, at more than 80 columns",
+        log: "\
+  what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: [Rank 3] Watchdog caught colle
+ctive operation timeout: WorkNCCL(SeqNum=4, OpType=BROADCAST, NumelIn=112, NumelOut=112, Timeout(ms)=1800000) ran for 1800011 millisecond
+s before timing out.
+",
+        first: "unknown: no line names the network; FAULT: a collective did not end in time (PyTorch's watchdog): a rank came late or not \
+                at all, or the network stands still",
+        holds: &["SeqNum=4"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a daemon that does not answer is no rank",
+        log: "k1:29:29 [0] NCCL WARN NET/FasTrak connect() error: 111: Connection refused\n",
+        first: "unknown: no line names the network; FAULT: k1: the daemon that moves the plugin FasTrak's data on this host (RxDM) does \
+                not answer",
+        holds: &["tcpxo-daemon"],
+        lacks: &["rank"],
+    },
+    Case {
+        name: "what RCCL asks for in the environment is a note",
+        log: "g7:12:12 [3] rccl/src/init.cpp:126 NCCL WARN Missing \"HSA_FORCE_FINE_GRAIN_PCIE=1\" from environment which can lead to low RCCL performance, system instablity or hang!\n",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        holds: &["a variable that RCCL asks for is not set"],
+        lacks: &["FAULT", "without explanation"],
+    },
+    Case {
+        name: "what an answer of the RAS service says is wrong",
+        log: "\
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    0         1         4         8        32        32   RUNNING  MISMATCH
+
+#0-0 (fa93daea854b060b) MISMATCH
+  Communicator ranks have different AllGather operation counts
+  30 ranks have launched up to operation 640
+
+#1-0 (fa93daea854b060c) MISMATCH
+  Something else
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says MISMATCH: Communicator ranks have different \
+                AllGather operation counts; 30 ranks have launched up to operation 640 (ask twice: ranks are never at the same place)",
+        holds: &[],
+        lacks: &["Something else"],
+    },
+    Case {
+        name: "a device that cannot be opened is one of several, where nothing says that there is no other",
+        log: "e1:5:9 [0] transport/net_ib.cc:148 NCCL WARN NET/IB : Unable to open device erdma_2\n",
+        first: "unknown: the device erdma_2 cannot be opened (/dev/infiniband missing in the container, or no rights); others may be used; \
+                NCCL_DEBUG=INFO shows the network",
+        holds: &[],
+        lacks: &["no RDMA"],
+    },
+    Case {
+        name: "ports that are taken, and collectives that differ in old versions",
+        log: "\
+426928:140:140 [0] include/socket.h:333 NCCL WARN Call to bind failed : Address already in use
+426928:140:140 [0] init.cc:1247 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 3.
+",
+        first: "unknown: no line names the network; FAULT: 426928: a port cannot be listened on, because another process does (and 1 other \
+                fault below)",
+        holds: &["NCCL_DEBUG_SUBSYS=COLL"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "a store that finds its port taken",
+        log: "\
+[W socket.cpp:436] [c10d] The server socket has failed to bind to [::]:12211 (errno: 98 - Address already in use).
+[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.
+",
+        first: "unknown: no line names the network; FAULT: the port where ranks are to meet is taken on this host",
+        holds: &["MASTER_PORT"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
         log: "pynccl.py:69] vLLM uses nccl==2.27.3\nworker: invalid argument: --nccl-port\ninternal error of the NCCL profiler plugin\n",
         first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",

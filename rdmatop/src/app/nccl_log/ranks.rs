@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt},
     path::PathBuf,
     time::{Duration, Instant, UNIX_EPOCH},
 };
@@ -17,7 +17,7 @@ use rdmatop_nccl_log::{
 };
 use rdmatop_sources::{
     clock, foreign, open_files,
-    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, key, numbered},
+    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, key, numbered, real_user},
     root::Root,
 };
 
@@ -34,17 +34,21 @@ pub(super) struct Input {
     pub(super) path: Option<PathBuf>,
     /// When it was last written, ns since the epoch.
     pub(super) written_ns: Option<u64>,
+    /// The number of the user whose file it is.
+    pub(super) owner: Option<u32>,
 }
 
 impl Input {
     /// A file that is open.
     pub(super) fn of(file: &File) -> Self {
         let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
+        let owner = facts.as_ref().map(MetadataExt::uid);
         let written = facts.and_then(|facts| facts.modified().ok());
         let since = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         Self {
             path: foreign::path_of(file),
             written_ns: since.and_then(|since| u64::try_from(since.as_nanos()).ok()),
+            owner,
         }
     }
 }
@@ -176,7 +180,7 @@ struct Looks<'a> {
 }
 
 /// A process, and which of the logs it has open; `None`: that is not known.
-type Seen = (Candidate, Option<BTreeSet<usize>>);
+type Seen = (Candidate, Option<u32>, Option<BTreeSet<usize>>);
 
 impl Looks<'_> {
     /// A process, compared with some of the logs, if it is one that is wanted.
@@ -190,11 +194,16 @@ impl Looks<'_> {
             let seen = self.see(one);
             self.known.insert(one.key.pid, seen);
         }
-        let (candidate, open) = self.known[&one.key.pid].as_ref()?;
+        let (candidate, user, open) = self.known[&one.key.pid].as_ref()?;
         let has_path = logs.iter().any(|log| self.inputs[*log].path.is_some());
         let open = open.as_ref().filter(|_| has_path);
+        let of_another = |log: &usize| {
+            let both = self.inputs[*log].owner.zip(*user);
+            both.is_some_and(|(owner, user)| ![0, user].contains(&owner))
+        };
         is_wanted(candidate).then(|| Candidate {
             log_open: open.map(|open| logs.iter().any(|log| open.contains(log))),
+            of_another: logs.iter().any(of_another),
             ..candidate.clone()
         })
     }
@@ -216,6 +225,7 @@ impl Looks<'_> {
             start_ns: self.clocks.start_ns(one.key.start),
             libraries: detail.libraries,
             log_open: None,
+            of_another: false,
             other_network: networks.map(|(its, ours)| its != ours),
         };
         // The path of a file in a container is another, or is the same by chance.
@@ -224,7 +234,7 @@ impl Looks<'_> {
         } else {
             self.open_logs(pid, open_files::MOST)
         };
-        Some((candidate, open))
+        Some((candidate, real_user(self.root, pid), open))
     }
 
     /// Which of the logs it has open; `None` if that is not known. At most so many of its files are looked
@@ -305,8 +315,8 @@ mod tests {
     #[test]
     fn a_log_older_than_the_process_is_not_its_own() {
         let old = Input {
-            path: None,
             written_ns: Some(1_000),
+            ..Input::default()
         };
         let Search { found, keys, .. } = find(&log(std::process::id()), &[old], &Root::default());
         assert!(
@@ -346,9 +356,33 @@ mod tests {
         report.end();
         let input = Input {
             path: Some("/tmp/log".into()),
-            written_ns: None,
+            ..Input::default()
         };
         (fake, report, input)
+    }
+
+    #[test]
+    fn in_a_log_of_another_user_a_number_is_no_proof() {
+        let (fake, report, _) = many(1);
+        fake.proc("7/maps", "1-2 r-xp 00000000 08:01 3 /usr/lib/libnccl.so.2\n");
+        // The directories of the made-up /proc are those of whoever runs the test.
+        let user = real_user(&fake.root(), 7).unwrap();
+        for (owner, proof) in [
+            (Some(user + 1), Proof::OtherUser),
+            (Some(user), Proof::Library),
+            (Some(0), Proof::Library),
+            (None, Proof::Library),
+        ] {
+            let input = Input {
+                owner,
+                ..Input::default()
+            };
+            let found = find(&report, &[input], &fake.root()).found;
+            assert!(
+                matches!(&found[0].identity, Identity::Process(_, is) if *is == proof),
+                "{owner:?} {found:?}"
+            );
+        }
     }
 
     #[test]

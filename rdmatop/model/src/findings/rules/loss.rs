@@ -10,10 +10,20 @@ use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
 use crate::judgement::{Peer, is_of_the_core};
-use rdmatop_base::step::{ShellWord, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
 const SELDOM: f64 = 0.2;
+
+/// What shows where in its InfiniBand fabric packets of a port are lost.
+fn scan(port: &PortRow) -> NextStep {
+    step!(
+        "sudo ibdiagnet -i {} -p {}   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send \
+         -> the link or the host behind them is too slow",
+        ShellWord::device(&port.device),
+        port.port
+    )
+}
 
 /// Packets that are sent again.
 pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
@@ -102,12 +112,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     port.port
                 )
             } else if is_infiniband(port) {
-                step!(
-                    "sudo ibdiagnet -i {} -p {}   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send -> \
-                     the link or the host behind them is too slow",
-                    ShellWord::device(&port.device),
-                    port.port
-                )
+                scan(port)
             } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
                     "ethtool -S {} | grep -E 'drop|discard'   # run it twice, here and on the peer   # a number grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",

@@ -162,7 +162,7 @@ pub(super) fn meaning(status: WcStatus, infiniband: bool) -> (&'static str, &'st
         ),
         12 if infiniband => (
             "the peer did not answer",
-            "Does the peer's process run, and is its port ACTIVE (ibstat there)? Both -> look for links with errors: sudo ibdiagnet. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
+            "Does the peer's process run, and is its port ACTIVE (ibstat there)? Both -> look for links with errors: sudo ibdiagnet -i DEVICE. Where NICs reach their own rail alone: NCCL_CROSS_NIC=0.",
         ),
         12 => (
             "the peer did not answer",

@@ -186,6 +186,38 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
     }
 }
 
+/// They are DOWN until somebody gives each its GUID, and their link is that of their card, which is up.
+#[test]
+fn virtual_functions_of_infiniband_that_nobody_uses_are_spares() {
+    let of_infiniband = |facts: &mut Facts, at: usize, state: u8| {
+        let port = port(facts, at);
+        (port.link_layer, port.netdev, port.roce) = (Some("InfiniBand".into()), None, false);
+        (port.state, port.physical) = (
+            Reading::Known(PortState(state)),
+            Reading::Known(PhysState::LINK_UP),
+        );
+    };
+    let mut facts = HEALTHY.clone();
+    devices(&mut facts).truncate(6);
+    (facts.gpus, facts.processes) = (Vec::new(), Vec::new());
+    for at in 0..6 {
+        let address = format!("0000:{}0:00.{}", at % 2, at / 2);
+        devices(&mut facts)[at].pci.as_mut().unwrap().address = address;
+        of_infiniband(&mut facts, at, if at < 2 { 4 } else { 1 });
+    }
+    let report = examine(&facts);
+    assert_eq!(
+        lines(&report),
+        ["2 of 6 up: InfiniBand; mlx5_2 to mlx5_5 are down and taken for spares: nothing uses them"]
+    );
+    port(&mut facts, 3).in_use = true;
+    let report = examine(&facts);
+    assert!(
+        lines(&report)[0].starts_with("mlx5_3 is down: its link is up, as that of a virtual function"),
+        "{report:?}"
+    );
+}
+
 #[test]
 fn what_is_said_of_many_is_one_line_with_their_number() {
     let mut facts = HEALTHY.clone();
