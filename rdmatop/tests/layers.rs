@@ -1,5 +1,5 @@
 //! What neither the compiler nor clippy holds of ARCHITECTURE.md, "One direction": what a manifest may name,
-//! what of the model a crate may use, and which modules open no file and name none of another user. What
+//! what of the model a crate may use, the order of the model's own modules, and which modules open no file and name none of another user. What
 //! crates may not call is in the clippy.toml of each.
 use proc_macro2::{TokenStream, TokenTree};
 use std::{
@@ -29,9 +29,24 @@ const PURE: &[&str] = &["base", "doctor", "model", "nccl-log"];
 const OF_THE_MODEL: &[(&str, &str)] = &[
     ("doctor/", "cause input::PcieLink input::PortGid snapshot::SCHEMA"),
     ("loader/", "cause event::EventKind input"),
-    ("nccl-log/", "cause ib judgement::Quantity snapshot value"),
+    ("nccl-log/", "cause ib snapshot value"),
     ("sources/", "cause input"),
     ("views/", NO_ENGINE),
+];
+/// The modules of the model: each uses none that comes after it here.
+const UP: &[&str] = &[
+    "value",
+    "cause",
+    "input",
+    "watched",
+    "facts",
+    "judgement",
+    "findings",
+    "event",
+    "snapshot",
+    "fields",
+    "filter",
+    "engine",
 ];
 const NO_ENGINE: &str = "cause event fields filter findings ib input judgement snapshot value watched";
 /// What opens a file. Clippy holds rdmatop-sources to that; others too work with paths of other users.
@@ -128,8 +143,11 @@ fn broken(file: &str, tokens: &[TokenTree]) -> BTreeSet<String> {
         let model = OF_THE_MODEL.iter().filter(|(of, _)| is_of(of));
         let mut model = model.filter(|_| is_in(path, "", "rdmatop_model"));
         let mut never = NEVER.iter().filter(|(of, _)| is_of(of));
+        let is_of = |name: &&&str| file.starts_with(&format!("model/src/{name}"));
+        let mut above = UP.iter().skip_while(|name| !is_of(name)).skip(1);
+        let is_above = above.any(|name| is_in(path, "crate::", name) || is_in(path, "super::", name));
         let other = model.any(|(_, may)| !is_in(path, "rdmatop_model::", may));
-        (other || never.any(|(_, never)| is_in(path, "", never))) && !path.starts_with(but)
+        (other || is_above || never.any(|(_, never)| is_in(path, "", never))) && !path.starts_with(but)
     });
     named
 }
@@ -243,6 +261,12 @@ fn a_shortcut_is_found_however_it_is_spelled() {
         ("loader/x", "mod inner { use rdmatop_model::event::*; }"),
         ("doctor/x", "use rdmatop_model as m;"),
         ("nccl-log/x", "use rdmatop_model::{self as m, *};"),
+        (
+            "model/src/facts/x.rs",
+            "use crate::{cause::Cause, judgement::Stuck};",
+        ),
+        ("model/src/judgement/mod.rs", "use super::snapshot::Snapshot;"),
+        ("model/src/findings/rules/x.rs", "fn f() { crate::engine::g(); }"),
         ("sources/x", "fn f() { g(format!(\"{pid}/cwd/{name}\")); }"),
         ("lab/x", "const NAME: &str = \"root\";"),
         ("src/app/doctor/x", "use std::fs::{self as f, File};"),
@@ -257,4 +281,5 @@ fn a_shortcut_is_found_however_it_is_spelled() {
     ] {
         assert!(!fails("loader/src/user/x", text), "{text}");
     }
+    assert!(!fails("model/src/judgement/x.rs", "use crate::facts::Facts;"));
 }

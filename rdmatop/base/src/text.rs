@@ -4,6 +4,7 @@
 //! kernel accepts ESC and newline in RDMA device names and in comms. Everything a reader hands on as a
 //! `String` went through [`sanitize`]; what records hold are bytes, which the engine makes safe
 //! (`model/engine/names.rs`). Views, JSON and exporters only add the escaping of their format.
+use std::cmp::Ordering;
 use std::fmt::Display;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -308,6 +309,42 @@ pub fn lists<S: AsRef<str>>(all: &[S]) -> String {
     }
 }
 
+/// The order in which people count: digits by value, so that `mlx5_2` comes before `mlx5_10`.
+pub fn natural(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
+    loop {
+        match (left.first(), right.first()) {
+            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
+                let (x, rest_left) = leading_number(left);
+                let (y, rest_right) = leading_number(right);
+                // Without leading zeroes the longer number is the larger one; no length overflows this.
+                let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
+                if order != Ordering::Equal {
+                    return order;
+                }
+                (left, right) = (rest_left, rest_right);
+            }
+            (Some(x), Some(y)) if x == y => (left, right) = (&left[1..], &right[1..]),
+            // `007` and `7` count alike; the whole text decides, so that the order is total.
+            (None, None) => return a.cmp(b),
+            (x, y) => return x.cmp(&y),
+        }
+    }
+}
+
+fn leading_number(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    let zeroes = digits
+        .iter()
+        .position(|byte| *byte != b'0')
+        .unwrap_or(digits.len());
+    (&digits[zeroes..], rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,6 +367,13 @@ mod tests {
         assert_eq!(lists(&["a", "b", "c", "d", "e"]), "a; b; c; d; and 1 more");
     }
     use proptest::prelude::*;
+
+    #[test]
+    fn devices_sort_as_people_count() {
+        let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_02", "mlx5", "mlx5_2a"];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["mlx5", "mlx5_02", "mlx5_2", "mlx5_2a", "mlx5_10", "rxe0"]);
+    }
 
     #[test]
     fn a_number_between_two_decimals_goes_to_the_even_one() {
@@ -466,6 +510,15 @@ mod tests {
             let columns = cut_columns(&s, max);
             prop_assert!(s.starts_with(columns));
             prop_assert!(columns.chars().filter_map(UnicodeWidthChar::width).sum::<usize>() <= max);
+        }
+
+        #[test]
+        fn natural_order_is_total(a in "[a-z0-9_]{0,8}", b in "[a-z0-9_]{0,8}", c in "[a-z0-9_]{0,8}") {
+            prop_assert_eq!(natural(&a, &b), natural(&b, &a).reverse());
+            prop_assert_eq!(natural(&a, &b) == Ordering::Equal, a == b);
+            if natural(&a, &b).is_le() && natural(&b, &c).is_le() {
+                prop_assert!(natural(&a, &c).is_le());
+            }
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 
+use super::facts::DevxKind;
 use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
-use super::snapshot::DevxKind;
 
 /// Makes [`EventKind`] of the table of kinds, each with its name in JSON and in `--event`.
 macro_rules! kinds {

@@ -6,7 +6,7 @@ use super::{
     event::{Event, EventKind},
     findings::Finding,
     judgement::Judgement,
-    snapshot::{ProcessRow, QpRow, Snapshot},
+    snapshot::{Facts, ProcessRow, QpRow, Snapshot},
 };
 
 /// Bytes of `comm` that the kernel keeps: `TASK_COMM_LEN` without its NUL.
@@ -98,36 +98,36 @@ impl Filter {
     ///
     /// Verb rows have no device: with a device filter the rows of the processes that stay do.
     pub fn apply(&self, snapshot: &Snapshot) -> Snapshot {
-        let mut kept = Snapshot {
-            schema: snapshot.schema,
+        let processes = keep(&snapshot.processes, |row| self.matches_process(row));
+        let is_known = |pid: u32| processes.iter().any(|process| process.pid == Some(pid));
+        let verbs = keep(&snapshot.verbs, |row| {
+            self.owner(Some(row.pid), row.comm.as_deref()) && (self.device.is_none() || is_known(row.pid))
+        });
+        let findings = keep(&snapshot.findings, |found| {
+            self.matches_finding(found, processes.iter())
+        });
+        let qps = snapshot.qps.iter().filter(|row| self.matches_qp(row));
+        let facts = Facts {
             time: snapshot.time,
             mono_ns: snapshot.mono_ns,
             interval_ns: snapshot.interval_ns,
             host: snapshot.host.clone(),
             health: snapshot.health.clone(),
-            judgement: Judgement::default(),
-            findings: Vec::new().into(),
-            unexplained: snapshot.unexplained.of(|device| self.device(Some(device))),
             devices: keep(&snapshot.devices, |row| self.device(Some(&row.name))),
             ports: keep(&snapshot.ports, |row| self.device(Some(&row.device))),
-            processes: keep(&snapshot.processes, |row| self.matches_process(row)),
-            qps: snapshot
-                .qps
-                .iter()
-                .filter(|row| self.matches_qp(row))
-                .map(Arc::clone)
-                .collect(),
-            verbs: Vec::new(),
+            processes,
+            qps: qps.map(Arc::clone).collect(),
+            verbs,
             watched: snapshot.watched.clone(),
         };
-        kept.verbs = keep(&snapshot.verbs, |row| {
-            self.owner(Some(row.pid), row.comm.as_deref())
-                && (self.device.is_none()
-                    || kept.processes.iter().any(|process| process.pid == Some(row.pid)))
-        });
-        let matches = |found: &Finding| self.matches_finding(found, kept.processes.iter());
-        kept.findings = keep(&snapshot.findings, matches).into();
-        kept.judged(None)
+        let unexplained = &snapshot.judgement.unexplained;
+        let unexplained = unexplained.of(|device| self.device(Some(device)));
+        Snapshot {
+            judgement: Judgement::of(&facts, unexplained, None),
+            facts,
+            findings: findings.into(),
+            still_looks: snapshot.still_looks.clone(),
+        }
     }
 
     /// Whether a finding concerns one of the processes that match, or a device that they use.

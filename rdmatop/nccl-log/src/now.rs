@@ -16,8 +16,7 @@ use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId},
     ib::{PortState, QpState},
-    judgement::Quantity,
-    snapshot::{PortRow, ProcessRow, Snapshot, TcpTraffic},
+    snapshot::{PortRow, ProcessRow, Quantity, Snapshot, TcpTraffic},
     value::Counter,
 };
 

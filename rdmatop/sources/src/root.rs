@@ -6,14 +6,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{Mode, OFlags};
 
 use rdmatop_base::exclude::Excluded;
 use rdmatop_base::text;
@@ -207,34 +206,6 @@ impl Root {
         names.sort();
         Ok(names)
     }
-
-    /// Whether a directory has these names, which are sorted, and no others. It allocates nothing, so it
-    /// suits a check at each refresh. False for a directory that cannot be read to its end.
-    pub fn still_lists(&self, path: &Path, names: &[OsString]) -> bool {
-        self.opens.fetch_add(1, Ordering::Relaxed);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::open(path, flags, Mode::empty()) else {
-            return false;
-        };
-        let mut buffer = [MaybeUninit::uninit(); SMALL];
-        let mut entries = RawDir::new(fd, &mut buffer);
-        let mut found = 0;
-        while let Some(entry) = entries.next() {
-            let Ok(entry) = entry else { return false };
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            if names
-                .binary_search_by(|known| known.as_os_str().cmp(name))
-                .is_err()
-            {
-                return false;
-            }
-            found += 1;
-        }
-        found == names.len()
-    }
 }
 
 /// A directory of sysfs of which many attributes are read: the path to it is looked up once. In sysfs a path
@@ -363,26 +334,6 @@ mod tests {
         clone.line(&root.sys("absent"));
         clone.list(&root.sys(""));
         assert_eq!(root.opens(), 3);
-    }
-
-    #[test]
-    fn a_directory_is_compared_with_the_names_that_it_had() {
-        let fake = Fake::new();
-        let root = fake.root();
-        let class = root.sys("class");
-        assert!(!root.still_lists(&class, &[]));
-        // More than one buffer of entries.
-        for number in 0..500 {
-            fake.sys(format!("class/device-with-a-longish-name-{number}"), "1");
-        }
-        let names = root.list(&class).unwrap();
-        assert!(root.still_lists(&class, &names));
-        fake.sys("class/another", "1");
-        assert!(!root.still_lists(&class, &names));
-        fake.remove("sys/class/another");
-        fake.remove("sys/class/device-with-a-longish-name-7");
-        assert!(!root.still_lists(&class, &names));
-        assert!(root.still_lists(&class, &root.list(&class).unwrap()));
     }
 
     #[test]

@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_probes_do_not_see_is_said_once() {
-        let mut health = testkit::empty().health;
+        let mut health = testkit::empty().facts.health;
         let cli = Cli::try_parse_from(["rdmatop", "--trace", "--event", "wr", "--uprobes"]).unwrap();
         let mut lines = ProbeLines::of(&plan(&cli, Terminal::default()).unwrap());
         assert_eq!(lines.anew(&health), [""; 0]);
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_last_line_adds_up() {
-        let mut health = testkit::empty().health;
+        let mut health = testkit::empty().facts.health;
         let seen = |work, work_filtered| EventCounts {
             work,
             work_filtered,

@@ -22,6 +22,7 @@ use crate::{
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
+use rdmatop_base::text;
 
 /// How long a search for who has a device open is taken for the present, ns: one is made each ten seconds.
 const SEARCHED: u64 = 25_000_000_000;
@@ -393,7 +394,7 @@ impl Devices {
         ebpf: &EbpfState,
     ) -> (Vec<DeviceRow>, Vec<PortRow>) {
         let mut sorted: Vec<&mut Device> = self.by_index.values_mut().collect();
-        sorted.sort_by(|a, b| names::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
+        sorted.sort_by(|a, b| text::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
         let mut ports = Vec::new();
         let mut rows = Vec::with_capacity(sorted.len());
         for device in sorted {

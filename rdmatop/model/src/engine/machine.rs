@@ -143,7 +143,7 @@ impl Machine {
             return Owner::default();
         }
         Owner {
-            comm: Some(self.names.comm(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
+            comm: Some(self.names.of(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
             ..Owner::user(prefix.owner_pid, 0)
         }
     }
@@ -153,7 +153,7 @@ impl Machine {
         if prefix.flags & flag::DEVICE == 0 {
             return None;
         }
-        let name = Some(self.names.device(&prefix.device)).filter(|name| !name.is_empty());
+        let name = Some(self.names.of(&prefix.device)).filter(|name| !name.is_empty());
         let uid = self.devices.resolve(prefix.device_index, name.as_ref(), ts_ns);
         let name = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)))?;
         Some((uid, name))

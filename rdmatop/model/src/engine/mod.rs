@@ -15,9 +15,7 @@ use super::{
     event::Event,
     findings::{Change, Limits},
     input::{EbpfState, Input, Now, ProcessFacts, Timed},
-    judgement::{AllUnexplained, Judgement},
-    snapshot::{SCHEMA, Snapshot},
-    value::Shared,
+    snapshot::{Facts, Snapshot},
 };
 
 mod address;
@@ -64,10 +62,8 @@ mod work;
 use unlisted::Makers;
 
 pub use logged::concerns;
-pub use names::natural;
 #[cfg(any(test, feature = "testkit"))]
 pub use providers::families;
-pub(crate) use verbs::registers_memory;
 
 #[cfg(test)]
 mod tests;
@@ -344,8 +340,7 @@ impl Engine {
         let uncounted = self.traffic.no_slot.notes(machine, losses);
         let hangs = self.readings.hangs.is_some();
         let interval_ns = snapshots.interval_ns(now_ns);
-        snapshots.judge(Snapshot {
-            schema: SCHEMA,
+        snapshots.judge(Facts {
             time: now.wall_ns,
             mono_ns: now_ns,
             interval_ns,
@@ -353,9 +348,6 @@ impl Engine {
             health: self
                 .readings
                 .row(programs, losses, &machine.devices, &self.groups, uncounted),
-            judgement: Judgement::default(),
-            findings: Shared::default(),
-            unexplained: AllUnexplained::default(),
             devices,
             ports,
             processes,
@@ -428,9 +420,9 @@ impl Engine {
 
     /// The last snapshot with the watched QP as it looks now. Nothing is read for it.
     pub fn glance(&self, latest: &Snapshot, now: Now) -> Option<Snapshot> {
-        Some(Snapshot {
-            watched: Some(self.watched.picture(now.mono_ns)?),
-            ..latest.clone()
-        })
+        let picture = self.watched.picture(now.mono_ns)?;
+        let mut again = latest.clone();
+        again.facts.watched = Some(picture);
+        Some(again)
     }
 }

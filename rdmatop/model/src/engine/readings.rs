@@ -96,7 +96,6 @@ impl Readings {
             probes: ebpf.probes.clone(),
             follows_qps: programs.follow_qps(),
             looked_ns: 0,
-            still_looks: Vec::new(),
             notes: if first.is_empty() && devices.log_note().is_none() {
                 self.notes.clone()
             } else {

@@ -131,7 +131,7 @@ impl Machine {
         if !is_first {
             return;
         }
-        let comm = self.names.comm(&prefix.owner_comm);
+        let comm = self.names.of(&prefix.owner_comm);
         if !comm.is_empty() {
             self.processes.called(process, &comm, prefix.ts_ns);
         }
@@ -205,7 +205,7 @@ impl Machine {
         let qp = uid.and_then(|uid| self.qps.get(uid));
         event.device = match qp.and_then(|qp| self.devices.get(qp.key.device)) {
             Some(device) => Some(Arc::clone(&device.name)),
-            None if prefix.flags & flag::DEVICE != 0 => Some(self.names.device(&prefix.device)),
+            None if prefix.flags & flag::DEVICE != 0 => Some(self.names.of(&prefix.device)),
             None => None,
         };
         event.port = port_in(record);

@@ -8,8 +8,8 @@ use crate::{
     cause::{Cause, CauseId},
     findings::{FindingTracker, Limits},
     input::{GpuSample, OpenersSample},
-    judgement::{AllUnexplained, Bound},
-    snapshot::Snapshot,
+    judgement::{AllUnexplained, Judgement},
+    snapshot::{Facts, Snapshot},
 };
 
 /// A search of all open files is not made again before this, ns.
@@ -74,24 +74,28 @@ impl Snapshots {
         Some(now_ns.saturating_sub(last_ns))
     }
 
-    /// Judges a snapshot, with a note for what moves and is not explained, and looks for findings.
-    pub(super) fn judge(&mut self, snapshot: Snapshot) -> Arc<Snapshot> {
+    /// Judges facts, with a note for what moves and is not explained, and looks for findings.
+    pub(super) fn judge(&mut self, facts: Facts) -> Arc<Snapshot> {
         let before = self.last.upgrade();
-        let mut snapshot = judged(snapshot, self.openers.as_ref(), &self.gpus, before.as_deref());
-        let moves = !snapshot.unexplained.is_empty();
-        self.wanted_ns = moves.then_some(snapshot.mono_ns);
+        let (mut facts, judgement) = judged(facts, self.openers.as_ref(), &self.gpus, before.as_deref());
+        let moves = !judgement.unexplained.is_empty();
+        self.wanted_ns = moves.then_some(facts.mono_ns);
         if !moves {
             // Who had it open then is no candidate for what may move later.
             self.openers = None;
         }
-        snapshot.findings = self.findings.look(&snapshot).into();
+        let findings = self.findings.look(&facts, &judgement).into();
         if let Some(note) = self.findings.left_out().note() {
-            let all = snapshot.health.notes.iter().cloned().chain([note]);
-            snapshot.health.notes = all.collect::<Vec<_>>().into();
+            let all = facts.health.notes.iter().cloned().chain([note]);
+            facts.health.notes = all.collect::<Vec<_>>().into();
         }
-        snapshot.health.looked_ns = self.findings.looked_ns();
-        snapshot.health.still_looks = self.findings.still_looks();
-        let snapshot = Arc::new(snapshot);
+        facts.health.looked_ns = self.findings.looked_ns();
+        let snapshot = Arc::new(Snapshot {
+            facts,
+            judgement,
+            findings,
+            still_looks: self.findings.still_looks(),
+        });
         self.last = Arc::downgrade(&snapshot);
         snapshot
     }
@@ -113,38 +117,40 @@ impl Snapshots {
             .notes
             .iter()
             .filter(|note| note.id != CauseId::UnseenQps);
-        again.health.notes = others.cloned().collect();
-        Some(judged(again, Some(sample), &self.gpus, Some(latest)))
+        again.facts.health.notes = others.cloned().collect();
+        (again.facts, again.judgement) = judged(again.facts, Some(sample), &self.gpus, Some(latest));
+        Some(again)
     }
 }
 
 fn judged(
-    mut snapshot: Snapshot,
+    mut facts: Facts,
     openers: Option<&Arc<OpenersSample>>,
     gpus: &[GpuSample],
     before: Option<&Snapshot>,
-) -> Snapshot {
-    snapshot.unexplained = AllUnexplained::find(&snapshot, openers);
-    let own = snapshot.unexplained.notes();
+) -> (Facts, Judgement) {
+    let unexplained = AllUnexplained::find(&facts, openers);
+    let own = unexplained.notes();
     if !own.is_empty() {
         // What makes values of a device old, or the device go, is said before.
         let first = |note: &&Cause| matches!(note.id, CauseId::SlowDevice | CauseId::RemovalWaits);
-        let (before, after): (Vec<_>, Vec<_>) = snapshot.health.notes.iter().partition(first);
+        let (before, after): (Vec<_>, Vec<_>) = facts.health.notes.iter().partition(first);
         let all = before
             .into_iter()
             .cloned()
             .chain(own)
             .chain(after.into_iter().cloned());
-        snapshot.health.notes = all.collect();
+        facts.health.notes = all.collect();
     }
-    let mut snapshot = snapshot.judged(before);
-    let bounds = Bound::find(&snapshot, gpus);
-    let last = gpus.last().filter(|sample| sample.is_of(snapshot.mono_ns));
-    for (row, bound) in snapshot.processes.iter_mut().zip(bounds) {
+    let before = before.map(|before| (&before.facts, &before.judgement));
+    let judgement = Judgement::of(&facts, unexplained, before);
+    let bounds = judgement.bounds(&facts, gpus);
+    let last = gpus.last().filter(|sample| sample.is_of(facts.mono_ns));
+    for (row, bound) in facts.processes.iter_mut().zip(bounds) {
         row.bound = bound;
         row.gpus = last
             .zip(row.pid.filter(|_| !row.exited))
             .and_then(|(sample, pid)| sample.of(pid));
     }
-    snapshot
+    (facts, judgement)
 }

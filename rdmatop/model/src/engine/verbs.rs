@@ -27,16 +27,11 @@ use super::{
 use crate::{
     event::{Event, EventKind},
     input::{Now, VerbsSample},
-    snapshot::VerbRow,
+    snapshot::{VerbRow, registers_memory},
     value::Source,
 };
 
 const ENOMEM: u32 = 12;
-
-/// Whether a verb has the kernel pin memory (`ib_umem_get`).
-pub(crate) fn registers_memory(name: &str) -> bool {
-    name.contains("mr")
-}
 
 /// The verb's name; a number in hex when it is not known.
 #[derive(Debug, Default)]
@@ -375,7 +370,7 @@ impl Verbs {
         }
         let mut event = event_of(EventKind::VerbError, prefix, now);
         let owner = Owner {
-            comm: Some(machine.names.comm(&prefix.comm)).filter(|comm| !comm.is_empty()),
+            comm: Some(machine.names.of(&prefix.comm)).filter(|comm| !comm.is_empty()),
             ..Owner::user(prefix.pid, 0)
         };
         let owner = machine.processes.of(owner, prefix.ts_ns);

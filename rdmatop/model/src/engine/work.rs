@@ -29,7 +29,7 @@ impl Machine {
         if let Some(index) = known(record.device_index) {
             // The name that the kernel side compared with the filter: the list of devices may be older than
             // the QP.
-            let name = Some(self.names.device(&record.device)).filter(|name| !name.is_empty());
+            let name = Some(self.names.of(&record.device)).filter(|name| !name.is_empty());
             let uid = self.devices.resolve(index, name.as_ref(), record.ts_ns);
             event.device = name.or_else(|| self.devices.get(uid).map(|device| Arc::clone(&device.name)));
         }
@@ -42,7 +42,7 @@ impl Machine {
             event.comm = Some(self.names.kernel(&record.owner_comm));
         } else if is(flag::OWNER_TASK) {
             event.pid = Some(record.owner_pid).filter(|pid| *pid != 0);
-            event.comm = Some(self.names.comm(&record.owner_comm)).filter(|comm| !comm.is_empty());
+            event.comm = Some(self.names.of(&record.owner_comm)).filter(|comm| !comm.is_empty());
         }
         event.tid = is(flag::THREAD)
             .then_some(record.tid)

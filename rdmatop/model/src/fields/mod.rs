@@ -365,5 +365,5 @@ pub fn sort_processes(snapshot: &mut Snapshot, word: Option<&str>) {
     let mut keys: Vec<(usize, Key<'_>)> = values.iter().map(Value::key).enumerate().collect();
     order(&mut keys, !field.meta.up, |a, b| process_ties(&rows[a], &rows[b]));
     let sorted = keys.iter().map(|(at, _)| rows[*at].clone()).collect();
-    snapshot.processes = sorted;
+    snapshot.facts.processes = sorted;
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::snapshot::PortRow;
+use crate::facts::PortRow;
 use rdmatop_base::step::NextStep;
 
 pub use kind::{FindingId, FindingKind, Severity};

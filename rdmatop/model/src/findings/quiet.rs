@@ -1,7 +1,7 @@
 //! How much it means when nothing is found.
 
+use crate::facts::Facts;
 use crate::input::EbpfState;
-use crate::snapshot::Snapshot;
 
 /// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,19 +11,19 @@ pub enum NoFindings {
     /// Rules have looked for this many seconds, and some need more.
     Looking(u64),
     /// Rules have looked at everything that they can, but for those of
-    /// [`Health::still_looks`](crate::snapshot::Health::still_looks).
+    /// [`Snapshot::still_looks`](crate::snapshot::Snapshot::still_looks).
     Whole,
 }
 
 impl NoFindings {
     /// The longest `FindingKind::window_ns`, s: any symptom had time to be raised. Rules that compare with
-    /// minutes before need longer ([`Health::still_looks`](crate::snapshot::Health::still_looks)).
+    /// minutes before need longer ([`Snapshot::still_looks`](crate::snapshot::Snapshot::still_looks)).
     pub const ENOUGH_S: u64 = 30;
 
     /// How much the rules have looked at so far.
-    pub fn of(snapshot: &Snapshot) -> Self {
-        let seconds = snapshot.health.looked_ns / 1_000_000_000;
-        match snapshot.health.ebpf {
+    pub fn of(facts: &Facts) -> Self {
+        let seconds = facts.health.looked_ns / 1_000_000_000;
+        match facts.health.ebpf {
             EbpfState::Starting => Self::Starting,
             _ if seconds < Self::ENOUGH_S => Self::Looking(seconds),
             _ => Self::Whole,
@@ -53,7 +53,7 @@ mod tests {
         s.health.ebpf = EbpfState::Disabled;
         let mut after = |seconds: u64| {
             s.mono_ns += seconds * 1_000_000_000;
-            watch.look(&s);
+            watch.look_at(&s);
             s.health.looked_ns = watch.looked_ns();
             let longest = watch
                 .still_looks()

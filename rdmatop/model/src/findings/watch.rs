@@ -16,8 +16,9 @@ use rdmatop_base::turns::in_turn;
 use super::rules::{self, RuleContext, RuleHistory};
 use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
+use crate::facts::Facts;
 use crate::input::EbpfState;
-use crate::snapshot::Snapshot;
+use crate::judgement::Judgement;
 
 const S: u64 = 1_000_000_000;
 /// Largest number of findings: the worst are kept, and how many are left out is said.
@@ -126,20 +127,25 @@ impl FindingTracker {
         }
     }
 
-    /// Looks at the next judged snapshot. Returns what is wrong, in the order of `put_in_order`.
-    pub fn look(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
-        if !matches!(snapshot.health.ebpf, EbpfState::Starting) {
-            self.first_ns.get_or_insert(snapshot.mono_ns);
+    /// Looks at the next facts and what they mean. Returns what is wrong, in the order of `put_in_order`.
+    pub fn look(&mut self, facts: &Facts, judgement: &Judgement) -> Vec<Finding> {
+        if !matches!(facts.health.ebpf, EbpfState::Starting) {
+            self.first_ns.get_or_insert(facts.mono_ns);
         }
-        self.history.look(snapshot, &self.limits);
-        let symptoms = rules::all(&RuleContext::new(snapshot, &self.limits, &self.history));
-        self.follow(snapshot, symptoms)
+        self.history.look(facts, &self.limits);
+        let symptoms = rules::all(&RuleContext::new(facts, judgement, &self.limits, &self.history));
+        self.follow(facts, judgement, symptoms)
     }
 
     /// Takes the symptoms that the rules name in the next snapshot.
-    pub(super) fn follow(&mut self, snapshot: &Snapshot, symptoms: Vec<Symptom>) -> Vec<Finding> {
-        let now = snapshot.mono_ns;
-        let ctx = RuleContext::new(snapshot, &self.limits, &self.history);
+    pub(super) fn follow(
+        &mut self,
+        facts: &Facts,
+        judgement: &Judgement,
+        symptoms: Vec<Symptom>,
+    ) -> Vec<Finding> {
+        let now = facts.mono_ns;
+        let ctx = RuleContext::new(facts, judgement, &self.limits, &self.history);
         let changes = &mut self.changes;
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
@@ -408,7 +414,7 @@ fn make_place(states: &mut FindingStates, wanted: &Wanted<'_>, changes: &mut Vec
 
 /// Notes that a snapshot shows a symptom.
 fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: &RuleContext<'_>) {
-    let now = ctx.snapshot.mono_ns;
+    let now = ctx.facts.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
     let holder = Holder::of(&symptom, ctx);

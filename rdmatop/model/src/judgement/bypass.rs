@@ -1,10 +1,10 @@
 //! Libraries that may post past the functions of the provider, so that the probes on these see nothing. A
 //! loaded library does not prove it, nor does a QP without any call: the words say "may".
 
-use super::{Quantity, uncounted::concerns};
+use super::uncounted::concerns;
 use crate::{
     cause::{Cause, CauseId, Obstacle},
-    snapshot::{DeviceRow, ProcessRow},
+    facts::{DeviceRow, ProcessRow, Quantity},
 };
 
 /// A reason that depends on no device.

@@ -1,10 +1,11 @@
-//! What a snapshot means: totals, what is stuck, what cannot be observed and why.
+//! What facts mean: totals, what is stuck, what cannot be observed and why.
 //!
-//! Each snapshot is judged once and carries the result, so that the screen, `--once` and `--json` agree. What
-//! was concluded from QPs alone is reused as long as no QP row changes.
+//! Facts are judged once, and the result stands beside them in the snapshot, so that the screen, `--once` and
+//! `--json` agree. What was concluded from QPs alone is reused as long as no QP row changes.
 
 mod bound;
 mod bypass;
+mod peers;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -22,30 +23,30 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-use super::{
+use crate::{
+    facts::{Facts, QpRow},
     input::Verdict,
-    peers::ByNumbers,
-    snapshot::{QpRow, Snapshot},
     value::Shared,
 };
 
-pub use bound::{Bound, GpuUse};
+pub use peers::{Peer, address};
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub(super) use uncounted::QpsWritten;
 pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
 pub use unexplained::{AllUnexplained, Unexplained, unseen_qps};
 pub(super) use unexplained::{are_known, is_of_the_core};
-pub use unobserved::{Quantity, Unobserved, looked_at_none, sentence};
+pub use unobserved::{Unobserved, looked_at_none, sentence};
 
-/// What a snapshot means.
+/// What facts mean.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
     /// Sums over all rows.
     pub totals: Totals,
     /// What cannot be observed, and why.
     pub unobserved: Vec<Unobserved>,
-    /// Ports that move data which no queue pair explains.
+    /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter cannot
+    /// make a port look unexplained.
     pub unexplained: AllUnexplained,
     /// Scale of bars.
     pub scale: Scale,
@@ -60,7 +61,7 @@ pub struct Judgement {
     rows: Arc<Rows>,
 }
 
-/// What the rows of QPs show, independent of the time and of the rest of the snapshot.
+/// What the rows of QPs show, independent of the time and of the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Rows {
     /// Live QPs by state, in numeric order.
@@ -76,7 +77,7 @@ struct Rows {
     moved: BTreeMap<u64, [Option<f64>; 2]>,
     /// Devices with a QP, also one that has ended, that carries more than management datagrams.
     able: BTreeSet<u64>,
-    by_numbers: ByNumbers,
+    by_numbers: peers::ByNumbers,
     /// By device, the live QPs that carry somebody's work requests: whether any is counted, and whose are
     /// not.
     counted: BTreeMap<u64, uncounted::Counted>,
@@ -88,11 +89,11 @@ struct Rows {
 /// What determines how the packets of a QP leave the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
-    /// [`DeviceRow::uid`](crate::snapshot::DeviceRow::uid).
+    /// [`DeviceRow::uid`](crate::facts::DeviceRow::uid).
     pub device: u64,
     /// Port of the device.
     pub port: u32,
-    /// [`ProcessRow::uid`](crate::snapshot::ProcessRow::uid).
+    /// [`ProcessRow::uid`](crate::facts::ProcessRow::uid).
     pub process: u64,
     /// Index of the QP's own address in the port's GID table.
     pub sgid_index: Option<u8>,
@@ -176,29 +177,26 @@ impl Rows {
     }
 }
 
-/// Whether each row is the same `Arc` as in the other snapshot. The addresses of the rows are compared, so
+/// Whether each row is the same `Arc` as in other facts. The addresses of the rows are compared, so
 /// that ten thousand QPs are not read; when no QP changed, the address of the whole list is the same.
 fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
     a.is(b) || a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 impl Judgement {
-    /// Judges `snapshot` and ignores the judgement that it carries. `before` is a judged snapshot; most rows
-    /// of both may be the same.
-    fn of(snapshot: &Snapshot, before: Option<&Snapshot>) -> Self {
-        let kept = before.filter(|before| same_rows(&before.qps, &snapshot.qps));
-        let kept = kept.map(|before| &before.judgement);
-        let rows = kept.map_or_else(
-            || Arc::new(Rows::of(&snapshot.qps)),
-            |kept| Arc::clone(&kept.rows),
-        );
-        let stuck = rows.stuck_at(snapshot.mono_ns);
+    /// Judges facts. `before` are facts that were judged, and how; most rows of both may be the same, and what
+    /// was concluded of these is taken over.
+    pub fn of(facts: &Facts, unexplained: AllUnexplained, before: Option<(&Facts, &Self)>) -> Self {
+        let kept = before.filter(|(before, _)| same_rows(&before.qps, &facts.qps));
+        let kept = kept.map(|(_, judgement)| judgement);
+        let rows = kept.map_or_else(|| Arc::new(Rows::of(&facts.qps)), |kept| Arc::clone(&kept.rows));
+        let stuck = rows.stuck_at(facts.mono_ns);
         let by_process = match kept {
             Some(kept) if kept.stuck == stuck => Arc::clone(&kept.by_process),
             _ => Arc::new(rows.by_process(stuck)),
         };
         let mut probes = [0; 4];
-        for probe in &snapshot.health.probes {
+        for probe in &facts.health.probes {
             probes[match probe.verdict {
                 Verdict::Ok => 0,
                 Verdict::Partial => 1,
@@ -208,10 +206,10 @@ impl Judgement {
             }] += 1;
         }
         Self {
-            totals: Totals::of(snapshot, &rows),
-            unexplained: snapshot.unexplained.clone(),
-            unobserved: unobserved::of(snapshot, &rows),
-            scale: Scale::of(&snapshot.ports),
+            totals: Totals::of(facts, &unexplained, &rows),
+            unexplained,
+            unobserved: unobserved::of(facts, &rows),
+            scale: Scale::of(&facts.ports),
             probes,
             by_process,
             stuck,
@@ -227,11 +225,6 @@ impl Judgement {
     /// The paths of live QPs, and how many have each.
     pub fn paths(&self) -> impl Iterator<Item = (PathKey, u64)> {
         self.rows.paths.iter().map(|(key, qps)| (*key, *qps))
-    }
-
-    /// QPs by their numbers, for [`Snapshot::peer`].
-    pub(super) fn by_numbers(&self) -> &ByNumbers {
-        &self.rows.by_numbers
     }
 
     /// For a process with stuck QPs: how many, and the reason of the first; failures come before waits.
@@ -256,15 +249,5 @@ impl Serialize for Judgement {
             unexplained: &self.unexplained,
         }
         .serialize(serializer)
-    }
-}
-
-impl Snapshot {
-    /// The snapshot with its judgement. `before` is the snapshot before this one; parts that did not change
-    /// are taken from its judgement.
-    #[must_use]
-    pub fn judged(mut self, before: Option<&Self>) -> Self {
-        self.judgement = Judgement::of(&self, before);
-        self
     }
 }

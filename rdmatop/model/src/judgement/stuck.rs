@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
+    facts::QpRow,
     ib::{QpState, QpType},
-    snapshot::QpRow,
     value::Counter,
 };
 use rdmatop_base::text;

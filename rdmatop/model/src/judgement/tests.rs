@@ -10,7 +10,7 @@ use crate::{
     engine::{Engine, EngineConfig},
     ib::{QpState, QpType},
     input::{DataPaths, EbpfState, Now},
-    snapshot::{Step, Traffic},
+    snapshot::{Snapshot, Step, Traffic},
     testkit,
     value::{Counter, Source},
 };
@@ -18,7 +18,11 @@ use crate::{
 const S: u64 = 1_000_000_000;
 
 fn totals(snapshot: &Snapshot) -> Totals {
-    Judgement::of(snapshot, None).totals
+    judged(snapshot).totals
+}
+
+fn judged(snapshot: &Snapshot) -> Judgement {
+    Judgement::of(snapshot, snapshot.judgement.unexplained.clone(), None)
 }
 
 fn since(state: u8, mono_ns: u64) -> Arc<Vec<Step>> {
@@ -232,7 +236,7 @@ fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
     late.timeline = since(4, s.mono_ns);
     s.qps.insert(0, Arc::new(late));
     s.mono_ns += 10 * S;
-    let judgement = Judgement::of(&s, None);
+    let judgement = judged(&s);
     let first = judgement
         .stuck_of(4276)
         .map(|(count, stuck)| (count, stuck.reason));
@@ -245,7 +249,7 @@ fn stuck_qps_are_counted_for_their_process_with_what_is_wrong_first() {
 #[test]
 fn a_device_names_what_of_it_cannot_be_observed_and_why() {
     let lines = |s: &Snapshot| -> Vec<String> {
-        let judgement = Judgement::of(s, None);
+        let judgement = judged(s);
         judgement.unobserved.iter().map(ToString::to_string).collect()
     };
     let bytes = "rxe0: bytes on the wire: its driver counts no bytes.";
@@ -266,7 +270,7 @@ fn a_device_names_what_of_it_cannot_be_observed_and_why() {
         why(&s),
         "rxe0: work requests: the programs that count it are not attached; `rdmatop probes` says why."
     );
-    let id = |s: &Snapshot| Judgement::of(s, None).unobserved[0].cause.id;
+    let id = |s: &Snapshot| judged(s).unobserved[0].cause.id;
     assert_eq!(id(&s), CauseId::NoDataPath);
     s.devices[0].followed = false;
     assert_eq!(id(&s), CauseId::NotFollowed);
@@ -368,7 +372,7 @@ proptest! {
                 after.ports.pop();
             }
             let after = after.judged(Some(&before));
-            prop_assert_eq!(&after.judgement, &Judgement::of(&after, None));
+            prop_assert_eq!(&after.judgement, &judged(&after));
             before = after;
         }
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::{Rows, are_known};
+use super::{AllUnexplained, Rows, are_known};
 use crate::{
     cause::CauseId,
+    facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow},
     ib::QpState,
     input::EbpfState,
-    snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot},
     value::{Counter, Source},
 };
 
@@ -87,10 +87,10 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Self {
+    pub(super) fn of(facts: &Facts, unexplained: &AllUnexplained, rows: &Rows) -> Self {
         let mut out = Self {
             qps: rows.live,
-            qps_are_partial: snapshot
+            qps_are_partial: facts
                 .health
                 .notes
                 .iter()
@@ -98,10 +98,10 @@ impl Totals {
             states: rows.states.clone(),
             ..Self::default()
         };
-        out.add_devices(snapshot, rows);
+        out.add_devices(facts, rows);
         // A process that ended within the window has no QP any more, but what it moved is counted.
         let moves = |row: &&ProcessRow| row.qps > 0 || row.traffic.tx_wr.is_some();
-        for process in snapshot.processes.iter().filter(moves) {
+        for process in facts.processes.iter().filter(moves) {
             let sent = process.traffic.tx_wr;
             // Its management datagrams are no process's traffic: what is not known of them must not make sums
             // lower bounds.
@@ -111,19 +111,19 @@ impl Totals {
                 out.wr.add(Some(rate));
             }
         }
-        let counted = matches!(snapshot.health.ebpf, EbpfState::On { .. });
-        let hides = !snapshot.unexplained.is_empty() || snapshot.devices.iter().any(DeviceRow::may_hide_qps);
-        if out.wr == Sum::default() && counted && !hides && !snapshot.devices.is_empty() {
+        let counted = matches!(facts.health.ebpf, EbpfState::On { .. });
+        let hides = !unexplained.is_empty() || facts.devices.iter().any(DeviceRow::may_hide_qps);
+        if out.wr == Sum::default() && counted && !hides && !facts.devices.is_empty() {
             // No process exists that could have posted a WR.
             out.wr.add(Some(0.0));
         }
-        out.wr.partial |= !snapshot.unexplained.is_empty();
+        out.wr.partial |= !unexplained.is_empty();
         out
     }
 
-    fn add_devices(&mut self, snapshot: &Snapshot, rows: &Rows) {
-        for device in &snapshot.devices {
-            let ports = || snapshot.ports.iter().filter(|p| p.device_uid == device.uid);
+    fn add_devices(&mut self, facts: &Facts, rows: &Rows) {
+        for device in &facts.devices {
+            let ports = || facts.ports.iter().filter(|p| p.device_uid == device.uid);
             if ports().any(counts_bytes) {
                 ports().for_each(|p| {
                     self.tx.add_counter(p.tx_bytes);
@@ -135,7 +135,7 @@ impl Totals {
             let [tx, rx] = rows.moved.get(&device.uid).copied().unwrap_or_default();
             // If no packet passed, no byte did either. Otherwise a peer's reads are sent and its writes
             // received without a work request here, so the sum is a lower bound.
-            let managed = carries_management_alone(snapshot, rows, device);
+            let managed = carries_management_alone(facts, rows, device);
             let packets: [fn(&PortRow) -> Option<Counter>; 2] = [|p| p.tx_packets, |p| p.rx_packets];
             for (sum, bytes, packets) in [(&mut self.tx, tx, packets[0]), (&mut self.rx, rx, packets[1])] {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
@@ -153,12 +153,12 @@ impl Totals {
 
 /// Whether all packets of a device are management datagrams, which no process sends or gets: the kernel lists
 /// no other QP there, and one that is made is seen at once.
-fn carries_management_alone(snapshot: &Snapshot, rows: &Rows, device: &DeviceRow) -> bool {
+fn carries_management_alone(facts: &Facts, rows: &Rows, device: &DeviceRow) -> bool {
     !rows.able.contains(&device.uid)
-        && snapshot.health.follows_qps
-        && snapshot.health.lost_events == Some(0)
+        && facts.health.follows_qps
+        && facts.health.lost_events == Some(0)
         && !device.may_hide_qps()
-        && are_known(&snapshot.qps, device)
+        && are_known(&facts.qps, device)
 }
 
 /// Adds the traffic of a QP to its device.

@@ -11,12 +11,12 @@ use super::{
     Rows,
     bypass::{Reason, bypassed},
     unexplained::is_of_the_core,
-    unobserved::{Quantity, of_device},
+    unobserved::of_device,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
+    facts::{DeviceRow, Facts, Health, ProcessRow, QpRow, Quantity, Traffic},
     input::{EbpfState, UprobesReport},
-    snapshot::{DeviceRow, Health, ProcessRow, QpRow, Snapshot, Traffic},
     value::Source,
 };
 
@@ -187,7 +187,7 @@ pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
 /// For a device where [`is_probed`] holds: what is unknown, for how many of its QPs (`None`: all), and why.
 /// `cause` says why the QPs that no probe counts are unknown.
 pub(super) fn not_probed(
-    snapshot: &Snapshot,
+    facts: &Facts,
     rows: &Rows,
     device: &DeviceRow,
     cause: Cause,
@@ -195,7 +195,7 @@ pub(super) fn not_probed(
     const WHAT: Quantity = Quantity::WorkRequests;
     let none = Counted::default();
     let counted = rows.counted.get(&device.uid).unwrap_or(&none);
-    let processes = by_uid(&snapshot.processes);
+    let processes = by_uid(&facts.processes);
     let mut plain = 0;
     let mut others: Vec<(Why<'_>, u64)> = Vec::new();
     for (owner, qps) in &counted.silent {
@@ -203,7 +203,7 @@ pub(super) fn not_probed(
             Owner::Process(uid) => uid.and_then(|uid| processes.get(&uid).copied()),
             Owner::Kernel => None,
         };
-        let why = Why::refined(&cause, &snapshot.health, device, *owner == Owner::Kernel, process);
+        let why = Why::refined(&cause, &facts.health, device, *owner == Owner::Kernel, process);
         match others.iter_mut().find(|(known, _)| *known == why) {
             _ if why == Why::OfDevice(&cause) => plain += qps,
             Some((_, sum)) => *sum += qps,
@@ -293,15 +293,15 @@ struct QpUnknowns<'a> {
 }
 
 impl<'a> QpUnknowns<'a> {
-    fn of(snapshot: &'a Snapshot) -> Self {
-        let health = &snapshot.health;
-        let devices = snapshot.devices.iter();
+    fn of(facts: &'a Facts) -> Self {
+        let health = &facts.health;
+        let devices = facts.devices.iter();
         Self {
             health,
             devices: devices
                 .map(|device| (device.uid, (device, why_uncounted(health, Some(device)))))
                 .collect(),
-            processes: by_uid(&snapshot.processes),
+            processes: by_uid(&facts.processes),
             nowhere: why_uncounted(health, None),
             short: health
                 .losses
@@ -349,8 +349,8 @@ impl<'a> QpUnknowns<'a> {
 }
 
 /// What is unknown of a QP, and why: either everything about work requests, or some quantities.
-pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
-    let known = QpUnknowns::of(snapshot);
+pub fn why_qp_is_unknown(facts: &Facts, qp: &QpRow) -> Vec<Cause> {
+    let known = QpUnknowns::of(facts);
     let device = known.device(qp).map(|(device, _)| *device);
     if let Some(why) = known.why(qp) {
         return vec![why.cause(Quantity::WorkRequests, device)];
@@ -364,12 +364,12 @@ pub fn why_qp_is_unknown(snapshot: &Snapshot, qp: &QpRow) -> Vec<Cause> {
 
 /// Why the work requests of a process are unknown. `None` if some are known, or if a program counts those of
 /// one of the process's devices.
-pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Option<Cause> {
+pub fn why_process_is_uncounted(facts: &Facts, process: &ProcessRow) -> Option<Cause> {
     if !says_nothing(&process.traffic) {
         return None;
     }
-    let health = &snapshot.health;
-    let own = snapshot
+    let health = &facts.health;
+    let own = facts
         .devices
         .iter()
         .filter(|device| process.devices.contains(&device.name));
@@ -390,7 +390,7 @@ pub fn why_process_is_uncounted(snapshot: &Snapshot, process: &ProcessRow) -> Op
 
 /// The QPs of a snapshot as JSON: each row, and which of its quantities are unknown. These are computed only
 /// here, so that a snapshot that nobody writes costs nothing.
-pub(crate) struct QpsWritten<'a>(pub(crate) &'a Snapshot);
+pub(crate) struct QpsWritten<'a>(pub(crate) &'a Facts);
 
 impl Serialize for QpsWritten<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -7,7 +7,7 @@ use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpType,
     input::{DataPaths, EbpfState, UprobesReport},
-    snapshot::{Hidden, Loss, Traffic},
+    snapshot::{Hidden, Loss, Quantity, Snapshot, Traffic},
     testkit,
     value::{Counter, Source},
 };

@@ -7,41 +7,8 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use super::{Rows, counts_bytes, uncounted};
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
-    snapshot::{DeviceRow, Snapshot},
+    facts::{DeviceRow, Facts, Quantity},
 };
-
-/// What cannot be observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Quantity {
-    /// Work requests, their bytes, completions and errors: of a QP, a process, or a device.
-    WorkRequests,
-    /// Bytes on the wire.
-    WireBytes,
-    /// Packets that are sent again.
-    Retransmissions,
-    /// Waits for a receiver without buffers.
-    ReceiverWaits,
-    /// How long work requests take.
-    Latency,
-    /// What becomes of work requests whose posts are counted: completions, errors, retransmissions, waits,
-    /// times.
-    Completions,
-}
-
-impl Quantity {
-    /// The quantity's name, in words.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::WorkRequests => "work requests",
-            Self::WireBytes => "bytes on the wire",
-            Self::Retransmissions => "packets sent again",
-            Self::ReceiverWaits => "waits for a receiver",
-            Self::Latency => "times of work requests",
-            Self::Completions => "completions, errors and times",
-        }
-    }
-}
 
 /// A quantity of a device that cannot be observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,27 +69,27 @@ pub(super) fn of_device(device: &DeviceRow) -> Concerns {
 }
 
 /// Whether nothing of a device was read: it is left alone, or does not answer.
-fn is_unread(snapshot: &Snapshot, device: &DeviceRow) -> bool {
-    let mut ports = snapshot.ports.iter();
+fn is_unread(facts: &Facts, device: &DeviceRow) -> bool {
+    let mut ports = facts.ports.iter();
     device.driver.is_none() && ports.all(|port| port.device_uid != device.uid)
 }
 
 /// The note that the counters of a device are not read for now.
-fn pause<'a>(snapshot: &'a Snapshot, device: &DeviceRow) -> Option<&'a Cause> {
-    let mut notes = snapshot.health.notes.iter();
+fn pause<'a>(facts: &'a Facts, device: &DeviceRow) -> Option<&'a Cause> {
+    let mut notes = facts.health.notes.iter();
     notes.find(|note| note.id == CauseId::CountersPaused && note.concerns == of_device(device))
 }
 
 /// Whether there are devices, and nothing of any of them was read.
-pub fn looked_at_none(snapshot: &Snapshot) -> bool {
-    let mut devices = snapshot.devices.iter();
-    !snapshot.devices.is_empty() && devices.all(|device| is_unread(snapshot, device))
+pub fn looked_at_none(facts: &Facts) -> bool {
+    let mut devices = facts.devices.iter();
+    !facts.devices.is_empty() && devices.all(|device| is_unread(facts, device))
 }
 
-pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
+pub(super) fn of(facts: &Facts, rows: &Rows) -> Vec<Unobserved> {
     let mut out = Vec::new();
-    for device in &snapshot.devices {
-        let ports = || snapshot.ports.iter().filter(|port| port.device_uid == device.uid);
+    for device in &facts.devices {
+        let ports = || facts.ports.iter().filter(|port| port.device_uid == device.uid);
         // A note says that rdmatop leaves this device alone. Any other cause would be a guess about its
         // driver.
         if device.left_alone {
@@ -138,9 +105,9 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
                 cause,
             });
         };
-        if let Some(cause) = uncounted::why_uncounted(&snapshot.health, Some(device)) {
-            if uncounted::is_probed(&snapshot.health, device) {
-                for (what, qps, cause) in uncounted::not_probed(snapshot, rows, device, cause) {
+        if let Some(cause) = uncounted::why_uncounted(&facts.health, Some(device)) {
+            if uncounted::is_probed(&facts.health, device) {
+                for (what, qps, cause) in uncounted::not_probed(facts, rows, device, cause) {
                     add(what, qps, cause);
                 }
             } else {
@@ -159,7 +126,7 @@ pub(super) fn of(snapshot: &Snapshot, rows: &Rows) -> Vec<Unobserved> {
         }
         if ports().next().is_some() && !ports().any(counts_bytes) {
             let of_bytes = |id, why| because(Quantity::WireBytes, id, why);
-            let cause = if let Some(pause) = pause(snapshot, device) {
+            let cause = if let Some(pause) = pause(facts, device) {
                 let reason = Obstacle::new(pause.id, &*pause.why, pause.remedy.clone());
                 reason.takes(Quantity::WireBytes.name(), of_device(device))
             } else if ports().any(|port| !port.counters.is_empty()) {

@@ -12,11 +12,11 @@ use crate::input::{
     DataPaths, EbpfState, Flood, GpuPlace, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample,
     ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
-use crate::judgement::{AllUnexplained, Bound, GpuUse, Unexplained};
+use crate::judgement::{AllUnexplained, Judgement, Unexplained};
 use crate::snapshot::{
-    Bond, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Gauge, Health, History, Latency, Loss,
-    Member, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot, StatusCount, Step, TcpTraffic,
-    Traffic, VerbRow,
+    Bond, Bound, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Facts, Gauge, GpuUse, Health,
+    History, Latency, Loss, Member, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot,
+    StatusCount, Step, TcpTraffic, Traffic, VerbRow,
 };
 use crate::value::{Counter, RateIs, Shared, Source};
 
@@ -237,18 +237,11 @@ fn modify(event: Event, from: u8, to: u8) -> Event {
 
 /// No devices, nothing attached.
 pub fn empty() -> Snapshot {
-    let empty = super::empty();
-    Snapshot {
-        time: WALL,
-        mono_ns: MONO,
-        interval_ns: None,
-        host: HostFacts::default(),
-        health: Health {
-            ebpf: EbpfState::Disabled,
-            ..empty.health
-        },
-        ..empty
-    }
+    let mut empty = super::empty();
+    (empty.time, empty.mono_ns, empty.interval_ns) = (WALL, MONO, None);
+    empty.host = HostFacts::default();
+    empty.health.ebpf = EbpfState::Disabled;
+    empty
 }
 
 fn counter(total: u64, rate: f64) -> Counter {
@@ -307,7 +300,7 @@ fn traffic() -> Traffic {
 
 /// Two devices, one of which bypasses the kernel; a user process, a kernel consumer; three QPs.
 pub fn snapshot() -> Snapshot {
-    Snapshot {
+    let facts = Facts {
         interval_ns: Some(1_000_000_000),
         host: HostFacts {
             hostname: Some("node1".into()),
@@ -319,8 +312,6 @@ pub fn snapshot() -> Snapshot {
         ports: ports(),
         processes: processes(),
         qps: qps().into(),
-        findings: findings(),
-        unexplained: unexplained(),
         verbs: vec![
             VerbRow {
                 process_uid: Some(1),
@@ -347,9 +338,14 @@ pub fn snapshot() -> Snapshot {
                 latency: None,
             },
         ],
-        ..empty()
+        ..empty().facts
+    };
+    Snapshot {
+        judgement: Judgement::of(&facts, unexplained(), None),
+        facts,
+        findings: findings(),
+        still_looks: Vec::new(),
     }
-    .judged(None)
 }
 
 /// A port that moves data without a queue pair, and who may be meant.
@@ -466,7 +462,6 @@ fn health() -> Health {
         .into(),
         follows_qps: true,
         looked_ns: 60_000_000_000,
-        still_looks: Vec::new(),
         notes: vec![Cause {
             concerns: Concerns::Device("mlx5_0".into()),
             ..cause(
@@ -786,7 +781,7 @@ fn bound(partial: bool) -> Bound {
         seconds: 30.0,
         processes: 2,
         source: if partial { Source::Uprobe } else { Source::Sysfs },
-        by_links: !partial,
+        verdict: (!partial).then_some("communication"),
         gpu: (!partial).then_some(GpuUse {
             sm_share: 0.25,
             tensor_share: 0.0,

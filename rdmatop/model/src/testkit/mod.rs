@@ -6,23 +6,23 @@ pub mod machine;
 pub mod rows;
 pub mod situations;
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::event::{Cm, Event, EventKind};
-use crate::findings::FindingTracker;
+use crate::findings::{Finding, FindingTracker};
 use crate::ib::{PortState, QpState, QpType};
 use crate::input::{DataPaths, EbpfState, HostFacts, Verdict};
-use crate::judgement::{AllUnexplained, Judgement};
-use crate::snapshot::{Health, SCHEMA, Snapshot, Traffic};
+use crate::judgement::Judgement;
+use crate::snapshot::{Facts, Health, Snapshot, Traffic};
 use crate::value::{Shared, Source};
 
 use rows::{NOW, S, cause, count, probe, process, qp, rail, traffic, verb};
 
 /// No device, no process, nothing known.
 pub fn empty() -> Snapshot {
-    Snapshot {
-        schema: SCHEMA,
+    let facts = Facts {
         time: 1_780_000_000 * S,
         mono_ns: NOW,
         interval_ns: Some(S),
@@ -35,7 +35,6 @@ pub fn empty() -> Snapshot {
             ebpf: EbpfState::Starting,
             follows_qps: false,
             looked_ns: 60_000_000_000,
-            still_looks: Vec::new(),
             lost_events: None,
             losses: Vec::new(),
             floods: Shared::default(),
@@ -50,15 +49,43 @@ pub fn empty() -> Snapshot {
             self_cpu: None,
             self_rss: None,
         },
-        judgement: Judgement::default(),
-        findings: Vec::new().into(),
-        unexplained: AllUnexplained::default(),
         devices: Vec::new(),
         ports: Vec::new(),
         processes: Vec::new(),
         qps: Shared::default(),
         verbs: Vec::new(),
         watched: None,
+    };
+    Snapshot {
+        facts,
+        judgement: Judgement::default(),
+        findings: Shared::default(),
+        still_looks: Vec::new(),
+    }
+}
+
+/// What tests do with a snapshot, and a product never: its facts are judged once.
+impl Snapshot {
+    /// The snapshot with its facts judged again. `before` is the snapshot before this one; parts that did not
+    /// change are taken from its judgement.
+    #[must_use]
+    pub fn judged(mut self, before: Option<&Self>) -> Self {
+        let before = before.map(|before| (&before.facts, &before.judgement));
+        self.judgement = Judgement::of(&self.facts, self.judgement.unexplained, before);
+        self
+    }
+}
+
+impl DerefMut for Snapshot {
+    fn deref_mut(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+}
+
+impl FindingTracker {
+    /// Looks at the next judged snapshot.
+    pub fn look_at(&mut self, snapshot: &Snapshot) -> Vec<Finding> {
+        self.look(&snapshot.facts, &snapshot.judgement)
     }
 }
 
@@ -260,9 +287,9 @@ pub fn busy() -> Snapshot {
 pub fn troubled() -> Snapshot {
     let mut watch = FindingTracker::default();
     let mut s = busy().judged(None);
-    watch.look(&s);
+    watch.look_at(&s);
     s.mono_ns += 12 * S;
-    s.findings = watch.look(&s).into();
+    s.findings = watch.look_at(&s).into();
     s
 }
 

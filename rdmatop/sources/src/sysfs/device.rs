@@ -55,14 +55,6 @@ pub fn verbs_files(root: &Root) -> io::Result<Vec<(OsString, Vec<u8>)>> {
     Ok(root.try_list(&class)?.into_iter().filter_map(of).collect())
 }
 
-/// Whether [`list_devices`] would still return `before`.
-pub fn lists_same_devices(root: &Root, before: Option<&[OsString]>) -> bool {
-    match before {
-        Some(names) => root.still_lists(&root.sys("class/infiniband"), names),
-        None => list_devices(root).is_none(),
-    }
-}
-
 /// How many of these devices are only a name: what their entry points to is missing.
 pub fn count_dangling(root: &Root, dirs: &[OsString]) -> usize {
     let paths = dirs.iter().filter_map(|dir| device_path(root, dir));

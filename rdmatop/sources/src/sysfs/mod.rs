@@ -14,8 +14,8 @@ mod port;
 pub use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue, is_failure};
 pub use device::{
-    DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, lists_same_devices,
-    read_device, verbs_files,
+    DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, read_device,
+    verbs_files,
 };
 pub use gid::{GidLimits, read_gids};
 pub use netdev::{netdev_bond, netdev_mtu, netdev_pfc};

@@ -26,13 +26,13 @@ use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
 };
+use rdmatop_base::text::natural;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
     Facts, Reading,
     facts::{Device, Gpu, IdleNic, Process},
     page,
 };
-use rdmatop_model::engine::natural;
 use rdmatop_sources::{
     open_files,
     platform::Platform,

@@ -9,7 +9,7 @@ use rdmatop_sources::{
     netlink::{client::Nldev, transport::Transport},
     platform::{Platform, missing},
     root::Root,
-    sysfs::{list_devices, lists_same_devices},
+    sysfs::list_devices,
 };
 
 /// Facts whose change nothing reports are read again after this time: some sixty small files.
@@ -64,7 +64,7 @@ impl Advice {
     /// Examines the machine again when a device was added or removed, when `changed`, or when it is time.
     /// True when the notes changed.
     pub fn look(&mut self, changed: bool) -> bool {
-        if !changed && self.read.elapsed() < EVERY && lists_same_devices(&self.root, self.dirs.as_deref()) {
+        if !changed && self.read.elapsed() < EVERY && list_devices(&self.root) == self.dirs {
             return false;
         }
         self.dirs = list_devices(&self.root);

@@ -37,7 +37,7 @@ use rdmatop_sources::{
     readers::Readers,
     removal,
     root::Root,
-    sysfs::{device_dir, list_devices, lists_same_devices},
+    sysfs::{device_dir, list_devices},
 };
 
 mod counters;
@@ -177,7 +177,7 @@ impl DeviceSource {
         // An added, removed or renamed device shows here at once, for the cost of one directory.
         // A device that is being removed shows only in these lists.
         let young = young && self.removals.is_empty() && self.everyone.is_none();
-        !young || self.dirs.is_none() || !lists_same_devices(&self.root, self.dirs.as_deref())
+        !young || self.dirs.is_none() || list_devices(&self.root) != self.dirs
     }
 
     /// Gives a thread something to read.

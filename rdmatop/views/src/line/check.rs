@@ -36,7 +36,7 @@ pub(crate) fn still_looks(snapshot: &Snapshot) -> Vec<(FindingId, u64)> {
         _ => false,
     };
     let can = |id: FindingId| id != FindingId::LatencyRises || follows;
-    let all = snapshot.health.still_looks.iter().copied();
+    let all = snapshot.still_looks.iter().copied();
     all.filter(|(id, _)| can(*id)).collect()
 }
 
@@ -205,7 +205,7 @@ mod tests {
         snapshot.health.ebpf = EbpfState::Disabled;
         let (word, _) = verdict(&snapshot);
         assert_eq!(word, "unknown", "there is nothing to look at");
-        snapshot.devices = full::snapshot().devices;
+        snapshot.devices = full::snapshot().facts.devices;
         let (word, line) = verdict(&snapshot);
         snapshot.devices.clear();
         assert!(
@@ -232,7 +232,7 @@ mod tests {
             datapaths: DataPaths::default().and("rdma_rxe", "kprobe"),
         };
         snapshot.health.looked_ns = 12_000_000_000;
-        snapshot.health.still_looks = vec![
+        snapshot.still_looks = vec![
             (FindingId::HotPort, 25),
             (FindingId::RailsIdle, 30),
             (FindingId::QpLeak, 60),
@@ -244,11 +244,8 @@ mod tests {
              qp-leak (60 s), latency-rises (90 s): --for SECS\n"
         );
         let document = |snapshot: &Snapshot| -> serde_json::Value {
-            let devices = full::snapshot().devices;
-            let there = Snapshot {
-                devices,
-                ..snapshot.clone()
-            };
+            let mut there = snapshot.clone();
+            there.devices = full::snapshot().facts.devices;
             serde_json::from_str(&json(&there).unwrap()).unwrap()
         };
         let said = document(&snapshot);
@@ -257,7 +254,7 @@ mod tests {
             said["still_looks"][2],
             serde_json::json!({"id": "qp-leak", "seconds": 60})
         );
-        snapshot.health.still_looks.drain(..2);
+        snapshot.still_looks.drain(..2);
         assert_eq!(
             text(&snapshot),
             "ok: found nothing wrong in 12 s on this host: 0 devices, 0 QPs; too short for qp-leak (60 s), latency-rises (90 s): --for SECS\n"
@@ -270,7 +267,7 @@ mod tests {
             said.ends_with("; too short for qp-leak (60 s): --for SECS\n"),
             "no work request is timed: {said}"
         );
-        snapshot.health.still_looks.insert(0, (FindingId::HotPort, 25));
+        snapshot.still_looks.insert(0, (FindingId::HotPort, 25));
         snapshot.health.ebpf = EbpfState::Disabled;
         assert_eq!(document(&snapshot)["still_looks"].as_array().unwrap().len(), 2);
         let said = text(&snapshot);

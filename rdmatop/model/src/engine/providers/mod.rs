@@ -26,7 +26,10 @@ mod tests;
 
 use rdmatop_common::{counters::slot_flag, provider::Counted};
 
-use crate::{input::RawSource, judgement::Quantity, snapshot::Hidden};
+use crate::{
+    input::RawSource,
+    snapshot::{Hidden, Quantity},
+};
 
 pub(super) use table::{Entry, Role};
 use table::{Table, Unit};

@@ -5,7 +5,7 @@ use crate::{
     cause::{CauseId, Concerns, Obstacle},
     ib::PortState,
     input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort},
-    judgement::Bound,
+    snapshot::Bound,
     value::Source,
 };
 
@@ -214,7 +214,7 @@ fn links(seconds: u64, per_s: u64, qps: &[u32]) -> Option<Bound> {
 fn a_job_that_fills_its_link_is_bound_by_communication() {
     let full = links(12, 90_000, &[17, 18]).unwrap();
     assert_eq!(
-        (full.by_links, full.partial, full.source),
+        (full.verdict.is_some(), full.partial, full.source),
         (true, false, Source::Hw)
     );
     assert!(
@@ -222,8 +222,11 @@ fn a_job_that_fills_its_link_is_bound_by_communication() {
         "{full:?}"
     );
     let short = links(3, 90_000, &[17, 18]).unwrap();
-    assert!(!short.by_links && short.seconds <= 3.0, "{short:?}");
+    assert!(short.verdict.is_none() && short.seconds <= 3.0, "{short:?}");
     let rest = links(12, 10_000, &[17, 18]).unwrap();
-    assert!(!rest.by_links && (rest.share - 0.1).abs() < 1e-9, "{rest:?}");
+    assert!(
+        rest.verdict.is_none() && (rest.share - 0.1).abs() < 1e-9,
+        "{rest:?}"
+    );
     assert_eq!(links(12, 90_000, &[17]), None, "of QP 18 nothing is known");
 }

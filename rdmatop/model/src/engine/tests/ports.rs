@@ -228,7 +228,10 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
         host.tick();
     }
     let bound = host.process(231).bound.unwrap();
-    assert!(bound.by_links && bound.of_ports && !bound.partial, "{bound:?}");
+    assert!(
+        bound.verdict.is_some() && bound.of_ports && !bound.partial,
+        "{bound:?}"
+    );
     assert!(
         (bound.share - 0.9).abs() < 1e-9 && bound.seconds >= 11.0,
         "{bound:?}"
@@ -249,7 +252,7 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
             })));
         }
         let judged = host.process(231).bound.unwrap();
-        assert_eq!(judged.verdict(), wanted, "{judged:?}");
+        assert_eq!(judged.verdict, wanted, "{judged:?}");
     }
     let bound = host.process(231).bound.unwrap();
     // A filter leaves out rows, and so what they show together.

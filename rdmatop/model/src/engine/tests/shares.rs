@@ -599,7 +599,7 @@ fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
         assert_eq!(shown(&snapshot, 231), EXACT, "{opcode:#x}");
         let other = sent(&snapshot, Some(240)).and_then(|sent| sent.rate);
         assert!(other.is_none_or(|rate| rate == 0.0), "it has none");
-        assert!(snapshot.unexplained.is_empty());
+        assert!(snapshot.judgement.unexplained.is_empty());
         let row = snapshot
             .processes
             .iter()
@@ -612,7 +612,7 @@ fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
     let (mut nic, snapshot) = of_maker(&[0x400, 0x200, 0xa00, 0x90c], &[231, 240]);
     assert_eq!(sent(&snapshot, Some(231)), None);
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
-    assert!(!snapshot.unexplained.is_empty());
+    assert!(!snapshot.judgement.unexplained.is_empty());
 }
 
 #[test]
@@ -634,7 +634,7 @@ fn who_destroys_the_last_queue_pair_past_the_kernel_is_no_user_any_more() {
     let (mut nic, _) = of_maker(&[0x500], &[231, 240]);
     nic.object(231, (0xf000 + 231, 1), None);
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
-    assert!(!snapshot.unexplained.is_empty());
+    assert!(!snapshot.judgement.unexplained.is_empty());
     let before = sent(&snapshot, Some(231)).unwrap().total;
     assert_eq!(sent(&later(&mut nic, &[]), Some(231)).unwrap().total, before);
 }

@@ -3,9 +3,9 @@
 
 use super::rails::Choice;
 use super::{RuleContext, link};
+use crate::facts::{DeviceRow, PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::GpuPlace;
-use crate::snapshot::{DeviceRow, PortRow, ProcessRow};
 use crate::value::Counter;
 use rdmatop_base::pcie::{Distance, Place};
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -52,7 +52,7 @@ fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<P
 /// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
 /// port is idle. A process on several GPUs is left out, because it may send the data of any of them.
 pub(super) fn nic(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in &ctx.snapshot.processes {
+    for row in &ctx.facts.processes {
         let Some([gpu]) = row.gpus.as_deref() else {
             continue;
         };
@@ -67,7 +67,7 @@ fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option
             && users.next().is_some_and(|user| user.uid == row.uid)
             && users.next().is_none()
     };
-    let first = ctx.snapshot.ports.iter().find(|port| own(port))?;
+    let first = ctx.facts.ports.iter().find(|port| own(port))?;
     let all = seen(ctx, gpu, ctx.driver(first)?)?;
     let busy = |seen: &&PortDistance<'_>| own(seen.port) && seen.bytes_per_s >= ctx.limits.rail_bytes_per_s;
     let used = all.iter().filter(busy).min_by_key(|seen| seen.distance)?;

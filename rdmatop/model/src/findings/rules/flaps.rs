@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::link::{interface, name, used_by};
 use super::{Consumers, RuleContext};
+use crate::facts::{Facts, PortRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
-use crate::snapshot::{PortRow, QpRow, Snapshot};
 use rdmatop_base::fabric;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
@@ -188,10 +188,10 @@ impl Downs<'_> {
 }
 
 impl Flaps {
-    pub(super) fn look(&mut self, snapshot: &Snapshot, limits: &Limits, consumers: &Consumers) {
-        let now = snapshot.mono_ns;
+    pub(super) fn look(&mut self, facts: &Facts, limits: &Limits, consumers: &Consumers) {
+        let now = facts.mono_ns;
         let oldest = now.saturating_sub(limits.flap_window_s * S);
-        for port in &snapshot.ports {
+        for port in &facts.ports {
             let key = (port.device_uid, port.port);
             let kept = self.0.entry(key).or_default();
             kept.look(port, now, oldest);
@@ -199,7 +199,7 @@ impl Flaps {
                 kept.consumers = consumers.get(&key).cloned().unwrap_or_default();
             }
         }
-        if self.0.len() > snapshot.ports.len() {
+        if self.0.len() > facts.ports.len() {
             self.0.retain(|_, kept| kept.seen_ns == now);
         }
     }
@@ -235,7 +235,7 @@ impl Flaps {
 
 /// Ports that went down several times within minutes.
 pub(super) fn flaps(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let Some(downs) = ctx.history.flaps.of(port, ctx.limits) else {
             continue;
         };
@@ -243,7 +243,7 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             continue;
         };
         let users = ctx.carried(port);
-        let now = ctx.snapshot.mono_ns;
+        let now = ctx.facts.mono_ns;
         let ago = |at: u64| text::age(now.saturating_sub(at) / S);
         // It works for the moment.
         let up = port.state.is_none_or(PortState::is_active);

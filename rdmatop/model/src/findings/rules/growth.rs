@@ -8,8 +8,8 @@ use super::flaps::Flaps;
 use super::latency::Latencies;
 use super::memory;
 use super::requests::Failed;
+use crate::facts::{Facts, VerbRow};
 use crate::findings::{Limits, words};
-use crate::snapshot::{Snapshot, VerbRow};
 
 const S: u64 = 1_000_000_000;
 /// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
@@ -130,11 +130,11 @@ pub(in crate::findings) struct RuleHistory {
 }
 
 impl RuleHistory {
-    pub(in crate::findings) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
-        let now = snapshot.mono_ns;
+    pub(in crate::findings) fn look(&mut self, facts: &Facts, limits: &Limits) {
+        let now = facts.mono_ns;
         let oldest = now.saturating_sub(limits.leak_window_s * S);
         let mut seen = BTreeMap::new();
-        for row in super::live(snapshot) {
+        for row in super::live(facts) {
             let mut points = self.by_process.remove(&row.uid).unwrap_or_default();
             if points.back().is_some_and(|(_, qps)| *qps > row.qps) {
                 points.clear();
@@ -150,18 +150,14 @@ impl RuleHistory {
         }
         self.by_process = seen;
         let mut before = std::mem::take(&mut self.made);
-        self.makes(&REGIONS, snapshot, &mut before);
-        self.makes(&CONNECTIONS, snapshot, &mut before);
-        self.memory.look(snapshot, limits);
-        self.consumers = super::consumers(snapshot);
-        self.flaps.look(snapshot, limits, &self.consumers);
-        self.latencies.look(snapshot);
-        self.failed.look(snapshot);
-        self.failures = snapshot
-            .verbs
-            .iter()
-            .flat_map(|row| self.failures_of(row))
-            .collect();
+        self.makes(&REGIONS, facts, &mut before);
+        self.makes(&CONNECTIONS, facts, &mut before);
+        self.memory.look(facts, limits);
+        self.consumers = super::consumers(facts);
+        self.flaps.look(facts, limits, &self.consumers);
+        self.latencies.look(facts);
+        self.failed.look(facts);
+        self.failures = facts.verbs.iter().flat_map(|row| self.failures_of(row)).collect();
         self.short.retain(|_, at| now.saturating_sub(*at) < SHORT_NS);
         let short = self.failures.iter();
         let short = short.filter(|((_, _, errno), (_, more))| SHORT.contains(errno) && *more > 0);
@@ -177,11 +173,11 @@ impl RuleHistory {
     fn makes(
         &mut self,
         objects: &Objects,
-        snapshot: &Snapshot,
+        facts: &Facts,
         before: &mut BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     ) {
-        let oldest = snapshot.mono_ns.saturating_sub(CALLS_NS);
-        let of = |verb: &'static str| snapshot.verbs.iter().filter(move |row| &*row.verb == verb);
+        let oldest = facts.mono_ns.saturating_sub(CALLS_NS);
+        let of = |verb: &'static str| facts.verbs.iter().filter(move |row| &*row.verb == verb);
         // Most processes make calls of no such verb.
         if of(objects.make).next().is_none() {
             return;
@@ -190,14 +186,14 @@ impl RuleHistory {
         for row in of(objects.end).chain(objects.between.iter().flat_map(|verb| of(verb))) {
             rest.entry(row.pid).or_default().push(row);
         }
-        let processes = snapshot.processes.iter();
+        let processes = facts.processes.iter();
         let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).collect();
         for row in of(objects.make) {
             let key = (objects.make, row.pid);
             let mut points = before.remove(&key).unwrap_or_default();
             let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
             let mut now = Calls {
-                at_ns: snapshot.mono_ns,
+                at_ns: facts.mono_ns,
                 made: row.calls.total,
                 ns: Some(0),
                 bytes: registered.copied().unwrap_or(0),

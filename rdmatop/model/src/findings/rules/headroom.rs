@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
-use crate::engine::registers_memory;
+use crate::facts::{DeviceRow, VerbRow, registers_memory};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{DeviceRow, VerbRow};
 use rdmatop_base::step::{ShellWord, step};
 
 /// How many of those who have most of them are named.
@@ -19,7 +18,7 @@ const NAMED: usize = 3;
 /// beyond that with ENOMEM or ENOSPC. It may refuse earlier: functions of one NIC share what the NIC has, and
 /// EFA has limits for each type of QP.
 pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for device in &ctx.snapshot.devices {
+    for device in &ctx.facts.devices {
         for (what, count, limit) in device.headroom() {
             let (Some(count), Some(limit)) = (count, limit) else {
                 continue;
@@ -27,7 +26,7 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             if (count as f64) < limit as f64 * ctx.limits.device_share {
                 continue;
             }
-            let refused = ctx.snapshot.verbs.iter().find(|row| {
+            let refused = ctx.facts.verbs.iter().find(|row| {
                 makes(&row.verb, what)
                     && ctx.history.ran_short(row)
                     && !ran_short_of_locked(ctx, row)
@@ -75,7 +74,7 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 ),
                 short: format!("{count} of {limit} {what}"),
                 victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
-                since_ns: ctx.snapshot.mono_ns,
+                since_ns: ctx.facts.mono_ns,
                 ..ctx.symptom(
                     FindingId::Headroom,
                     if refused.is_some() { Severity::Critical } else { Severity::Warning },

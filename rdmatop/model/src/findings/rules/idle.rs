@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::RuleContext;
 use super::rails::{Load, movers, names, received};
+use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{PortRow, ProcessRow};
 use rdmatop_base::step::step;
 
 /// Some of these ports carry next to nothing, two or more others are full, and the processes on those could

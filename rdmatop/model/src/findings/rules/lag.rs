@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::RuleContext;
 use super::link::{interface, name, used_by};
+use crate::facts::{Bond, Member, PortRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{Bond, Member, PortRow};
 use crate::value::Counter;
 use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::{NextStep, ShellWord, step};

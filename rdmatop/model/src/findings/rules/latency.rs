@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{RuleContext, growing};
+use crate::facts::{Facts, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{ProcessRow, Snapshot};
 
 const S: u64 = 1_000_000_000;
 /// Length of the intervals of which percentiles are taken, ns.
@@ -154,9 +154,9 @@ impl Process {
 pub(super) struct Latencies(BTreeMap<u64, Process>);
 
 impl Latencies {
-    pub(super) fn look(&mut self, snapshot: &Snapshot) {
+    pub(super) fn look(&mut self, facts: &Facts) {
         let mut seen = BTreeMap::new();
-        for row in snapshot.processes.iter().filter(|row| !row.exited) {
+        for row in facts.processes.iter().filter(|row| !row.exited) {
             // A process that posts nothing has no times.
             if row
                 .traffic
@@ -165,7 +165,7 @@ impl Latencies {
                 .is_some_and(|latency| latency.count > 0)
             {
                 let mut process = self.0.remove(&row.uid).unwrap_or_default();
-                process.look(row, snapshot.mono_ns);
+                process.look(row, facts.mono_ns);
                 seen.insert(row.uid, process);
             }
         }
@@ -176,7 +176,7 @@ impl Latencies {
 /// Processes whose work requests take longer and become fewer.
 pub(super) fn rises(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     let limits = ctx.limits;
-    for row in &ctx.snapshot.processes {
+    for row in &ctx.facts.processes {
         let Some((before, now)) = ctx.history.latencies.0.get(&row.uid).and_then(Process::change) else {
             continue;
         };

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::RuleContext;
 use crate::cause::CauseId;
+use crate::facts::{NamedCounter, PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
-use crate::snapshot::{NamedCounter, PortRow, ProcessRow};
 use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
 use rdmatop_base::roce::payload;
@@ -45,7 +45,7 @@ pub(super) fn interface(ctx: &RuleContext<'_>, port: &PortRow) -> Option<(ShellW
 /// A place for the network device of an Ethernet port that has none in this network namespace, and how to run
 /// a command in that of a process with QPs there.
 fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
-    let mut notes = ctx.snapshot.health.notes.iter();
+    let mut notes = ctx.facts.health.notes.iter();
     let pid = ctx.holders(&port.device).find_map(|row| row.pid);
     let where_it_is = match pid {
         // Only PIDs of this namespace are known here, and those are of its containers.
@@ -73,18 +73,18 @@ pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
 /// many counters by name.
 fn moving<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = &'a PortRow> {
     let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
-    let ports = ctx.snapshot.ports.iter();
+    let ports = ctx.facts.ports.iter();
     ports.filter(move |port| port.counters.iter().any(rises))
 }
 
 /// Ports that are not ACTIVE although processes have QPs on their device, or the kernel has connected ones.
 pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let Some(state) = port.state.filter(|state| !state.is_active()) else {
             continue;
         };
         let own_ports = ctx
-            .snapshot
+            .facts
             .ports
             .iter()
             .filter(|other| other.device_uid == port.device_uid);
@@ -352,7 +352,7 @@ fn has_mtu_of_roce(port: &PortRow) -> bool {
 
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
 pub(super) fn mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
             continue;
         };
@@ -405,7 +405,7 @@ pub(super) fn mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
     let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
-    for (path, qps) in ctx.snapshot.judgement.paths() {
+    for (path, qps) in ctx.judgement.paths() {
         let mtu = path.mtu.map(u32::from);
         let Some(mtu) = mtu.filter(|mtu| u64::from(*mtu) < ctx.limits.payload_bytes) else {
             continue;
@@ -447,7 +447,7 @@ pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 }
             ),
             short: format!("path MTU {mtu}"),
-            since_ns: ctx.snapshot.mono_ns,
+            since_ns: ctx.facts.mono_ns,
             ..ctx.symptom(
                 FindingId::SmallMtu,
                 Severity::Warning,

@@ -6,11 +6,10 @@ use std::net::Ipv4Addr;
 use super::link::{interface, is_infiniband, name, rate_of, used_by, who};
 use super::pauses::is_outside;
 use super::{RuleContext, growing};
+use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
-use crate::judgement::is_of_the_core;
-use crate::peers::Peer;
-use crate::snapshot::{PortRow, ProcessRow, QpRow};
+use crate::judgement::{Peer, is_of_the_core};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
@@ -29,10 +28,10 @@ fn scan(port: &PortRow) -> NextStep {
 /// Packets that are sent again.
 pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
-    if matches!(ctx.snapshot.health.ebpf, EbpfState::Starting) {
+    if matches!(ctx.facts.health.ebpf, EbpfState::Starting) {
         return;
     }
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
             (Some(rate), _) => (rate, true),
             // A round repeats one packet or many.
@@ -51,7 +50,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let share = again / sent;
         // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
         // QPs name those.
-        let mut stuck = ctx.snapshot.judgement.stuck();
+        let mut stuck = ctx.judgement.stuck();
         let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
         if waits
             || growing(port.rnr_naks).is_some()
@@ -161,7 +160,7 @@ impl<'a> Peers<'a> {
             senders.extend(qp.process_uid.filter(|_| resending));
             // In all, and not lately: the order is to last.
             let again = qp.traffic.retransmits.map_or(0, |again| again.total);
-            match ctx.snapshot.peer(qp) {
+            match ctx.peer_of(qp) {
                 Some(peer) => {
                     *weights.entry(peer_name(ctx, peer)).or_default() += if resending { again } else { 1 };
                 }
@@ -274,7 +273,7 @@ impl ArrivedTwice {
     fn of(ctx: &RuleContext<'_>, port: &PortRow) -> Self {
         // Of each QP that sends again: its device, that of its peer, and how much.
         let resending: Vec<_> = ctx
-            .snapshot
+            .facts
             .qps
             .iter()
             .filter(|qp| !qp.exited)
@@ -292,7 +291,7 @@ impl ArrivedTwice {
         }
         // All that is sent again to a receiver shares its duplicates.
         let share_of = |device: u64| {
-            let ports = ctx.snapshot.ports.iter();
+            let ports = ctx.facts.ports.iter();
             let duplicates = ports
                 .filter(|row| row.device_uid == device)
                 .find_map(|row| rate_of(row, "duplicate_request"))?;

@@ -1,8 +1,8 @@
 //! Mappings of memory, of which a process may have only so many.
 
 use super::{RuleContext, live};
+use crate::facts::Mappings;
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::Mappings;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -20,7 +20,7 @@ const MOST: u64 = 0x7fff_ffff;
 /// a mapping. From Linux 5.17 on, `madvise_vma_behavior` makes EAGAIN of that ENOMEM. In both cases no verb
 /// of the kernel has failed, so `verb-fails` says nothing.
 pub(super) fn nearly_all(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in live(ctx.snapshot) {
+    for row in live(ctx.facts) {
         let uses_rdma = row.qps > 0 || row.mr_bytes.is_some_and(|bytes| bytes > 0);
         let (Some(mappings), true) = (row.mappings, uses_rdma) else {
             continue;
@@ -33,7 +33,7 @@ pub(super) fn nearly_all(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         else {
             continue;
         };
-        let age_ns = ctx.snapshot.mono_ns.saturating_sub(read_ns);
+        let age_ns = ctx.facts.mono_ns.saturating_sub(read_ns);
         if age_ns > RECENT_NS || limit == 0 || (count as f64) < limit as f64 * ctx.limits.map_share {
             continue;
         }

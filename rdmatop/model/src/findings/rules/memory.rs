@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{RuleContext, live};
+use crate::facts::Facts;
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
-use crate::snapshot::Snapshot;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -19,11 +19,11 @@ const GROWING: usize = 6;
 pub(super) struct Registered(BTreeMap<u64, VecDeque<(u64, u64)>>);
 
 impl Registered {
-    pub(super) fn look(&mut self, snapshot: &Snapshot, limits: &Limits) {
-        let now = snapshot.mono_ns;
+    pub(super) fn look(&mut self, facts: &Facts, limits: &Limits) {
+        let now = facts.mono_ns;
         let window = limits.mr_growth_window_s * S;
         let mut seen = BTreeMap::new();
-        for row in live(snapshot) {
+        for row in live(facts) {
             let mut points = self.0.remove(&row.uid).unwrap_or_default();
             let Some(bytes) = row.mr_bytes else {
                 // Unknown until the next dump, as after a region of unknown size: what was known stays.
@@ -63,7 +63,7 @@ impl Registered {
 
 /// Processes whose registered memory only rises.
 pub(super) fn growth(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in &ctx.snapshot.processes {
+    for row in &ctx.facts.processes {
         let grown = ctx.history.memory.growth(row.uid);
         let Some((more, since)) = grown.filter(|(more, _)| *more >= ctx.limits.mr_growth_bytes) else {
             continue;
@@ -71,7 +71,7 @@ pub(super) fn growth(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let (Some(pid), Some(now)) = (row.pid, row.mr_bytes) else {
             continue;
         };
-        let age = text::age(ctx.snapshot.mono_ns.saturating_sub(since) / S);
+        let age = text::age(ctx.facts.mono_ns.saturating_sub(since) / S);
         let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,

@@ -29,10 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{About, FindingId, Limits, Severity, Symptom};
+use crate::facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow, Unlisted, VerbRow};
 use crate::ib::QpType;
-use crate::judgement::is_of_the_core;
-use crate::peers::Peer;
-use crate::snapshot::{DeviceRow, PortRow, ProcessRow, QpRow, Snapshot, Unlisted, VerbRow};
+use crate::judgement::{Judgement, Peer, is_of_the_core};
 use crate::value::{Counter, Known};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
@@ -42,7 +41,8 @@ pub(super) use link::LINK_DOWNED;
 
 /// What rules look at.
 pub(super) struct RuleContext<'a> {
-    pub(super) snapshot: &'a Snapshot,
+    pub(super) facts: &'a Facts,
+    pub(super) judgement: &'a Judgement,
     pub(super) limits: &'a Limits,
     history: &'a RuleHistory,
     /// Devices with QPs whose RNR waits are counted.
@@ -51,9 +51,15 @@ pub(super) struct RuleContext<'a> {
 }
 
 impl<'a> RuleContext<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, limits: &'a Limits, history: &'a RuleHistory) -> Self {
+    pub(super) fn new(
+        facts: &'a Facts,
+        judgement: &'a Judgement,
+        limits: &'a Limits,
+        history: &'a RuleHistory,
+    ) -> Self {
         Self {
-            snapshot,
+            facts,
+            judgement,
             limits,
             history,
             counted: OnceCell::new(),
@@ -62,16 +68,16 @@ impl<'a> RuleContext<'a> {
     }
 
     pub(super) fn process(&self, uid: u64) -> Option<&'a ProcessRow> {
-        self.snapshot.processes.iter().find(|row| row.uid == uid)
+        self.facts.processes.iter().find(|row| row.uid == uid)
     }
 
     pub(super) fn device(&self, uid: u64) -> Option<&'a DeviceRow> {
-        self.snapshot.devices.iter().find(|row| row.uid == uid)
+        self.facts.devices.iter().find(|row| row.uid == uid)
     }
 
     fn port(&self, device_uid: u64, number: u32) -> Option<&'a PortRow> {
         let is_it = |row: &&PortRow| (row.device_uid, row.port) == (device_uid, number);
-        self.snapshot.ports.iter().find(is_it)
+        self.facts.ports.iter().find(is_it)
     }
 
     fn driver(&self, port: &PortRow) -> Option<&'a str> {
@@ -91,14 +97,14 @@ impl<'a> RuleContext<'a> {
             .and_then(|device| device.contexts.as_deref())
             .unwrap_or_default();
         let makes_own = |row: &ProcessRow| matches!(row.unlisted, Some(Unlisted::Made | Unlisted::Library));
-        live(self.snapshot)
+        live(self.facts)
             .filter(move |row| row.pid.is_some_and(|pid| pids.contains(&pid)))
             .filter(move |row| makes_own(row))
     }
 
     /// Processes with QPs on a device.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
-        live(self.snapshot).filter(move |row| row.devices.iter().any(|name| &**name == device))
+        live(self.facts).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
 
     /// Modules of the kernel with connected QPs on a port.
@@ -148,7 +154,7 @@ impl<'a> RuleContext<'a> {
             let all = connected.get_or_init(|| self.connected_to(device_uid, &user_uids));
             all.contains(&uid)
         };
-        live(self.snapshot)
+        live(self.facts)
             .filter(|row| row.qps > 0 && !user_uids.contains(&row.uid) && is_still(row))
             .filter(|row| job_of(row).is_some_and(|job| jobs.contains(job)))
             .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row.uid))
@@ -157,8 +163,8 @@ impl<'a> RuleContext<'a> {
 
     /// Processes with a QP whose peer is surely a QP of one of `users` on a device of this host.
     fn connected_to(&self, device_uid: u64, users: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let qps = self.snapshot.qps.iter().filter(|qp| !qp.exited);
-        let leads_there = |qp: &&Arc<QpRow>| match self.snapshot.peer(qp) {
+        let qps = self.facts.qps.iter().filter(|qp| !qp.exited);
+        let leads_there = |qp: &&Arc<QpRow>| match self.peer_of(qp) {
             Some(Peer::Here { qp: peer, sure: true }) => {
                 peer.device_uid == Some(device_uid)
                     && peer.process_uid.is_some_and(|uid| users.contains(&uid))
@@ -175,23 +181,28 @@ impl<'a> RuleContext<'a> {
 
     /// Calls of a verb by each process.
     fn calls_of(&self, verb: &'static str) -> impl Iterator<Item = &'a VerbRow> {
-        self.snapshot.verbs.iter().filter(move |row| &*row.verb == verb)
+        self.facts.verbs.iter().filter(move |row| &*row.verb == verb)
     }
 
     /// The QPs on a device.
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
-        let qps = self.snapshot.qps.iter().map(|qp| &**qp);
+        let qps = self.facts.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
     }
 
     /// ACTIVE ports.
     fn active_ports(&self) -> impl Iterator<Item = &'a PortRow> {
-        self.snapshot.ports.iter().filter(|port| port.is_active())
+        self.facts.ports.iter().filter(|port| port.is_active())
+    }
+
+    /// Who is at the other end of a QP.
+    fn peer_of(&self, qp: &QpRow) -> Option<Peer<'a>> {
+        self.judgement.peer(self.facts, qp)
     }
 
     /// The QP at the other end, if it is on this host.
     fn peer(&self, qp: &QpRow) -> Option<&'a QpRow> {
-        match self.snapshot.peer(qp)? {
+        match self.peer_of(qp)? {
             Peer::Here { qp, .. } => Some(qp),
             Peer::At(_) => None,
         }
@@ -200,7 +211,7 @@ impl<'a> RuleContext<'a> {
     /// Whether all ports of these devices are of InfiniBand, where the kernel resolves no address by ARP.
     fn only_infiniband<'b>(&self, devices: impl Iterator<Item = &'b str>) -> bool {
         let devices: BTreeSet<&str> = devices.collect();
-        let ports = self.snapshot.ports.iter();
+        let ports = self.facts.ports.iter();
         let mut ports = ports.filter(|port| devices.contains(&*port.device)).peekable();
         ports.peek().is_some() && ports.all(link::is_infiniband)
     }
@@ -208,11 +219,7 @@ impl<'a> RuleContext<'a> {
     /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.
     fn counts_rnr_waits(&self, device_uid: u64) -> bool {
         let of_qps = || {
-            let counted = self
-                .snapshot
-                .qps
-                .iter()
-                .filter(|qp| qp.traffic.rnr_waits.is_some());
+            let counted = self.facts.qps.iter().filter(|qp| qp.traffic.rnr_waits.is_some());
             counted.filter_map(|qp| qp.device_uid).collect()
         };
         self.counted.get_or_init(of_qps).contains(&device_uid)
@@ -240,8 +247,8 @@ impl<'a> RuleContext<'a> {
 
     /// Begin of the interval for which rates are computed, ns.
     fn interval_begin(&self) -> u64 {
-        let interval = self.snapshot.interval_ns.unwrap_or(0);
-        self.snapshot.mono_ns.saturating_sub(interval)
+        let interval = self.facts.interval_ns.unwrap_or(0);
+        self.facts.mono_ns.saturating_sub(interval)
     }
 }
 
@@ -262,7 +269,7 @@ fn has_one_of(row: &ProcessRow, names: &[&str]) -> bool {
 /// management and those of IPoIB, in mode `connected` of this type too, are for other things than RDMA.
 type Consumers = BTreeMap<(u64, u32), BTreeSet<u64>>;
 
-fn consumers(snapshot: &Snapshot) -> Consumers {
+fn consumers(facts: &Facts) -> Consumers {
     let is_of_use = |qp: &&Arc<QpRow>| {
         qp.kernel
             && !qp.exited
@@ -271,7 +278,7 @@ fn consumers(snapshot: &Snapshot) -> Consumers {
             && qp.comm.as_deref() != Some("[ib_ipoib]")
     };
     let mut all = Consumers::new();
-    for qp in snapshot.qps.iter().filter(is_of_use) {
+    for qp in facts.qps.iter().filter(is_of_use) {
         if let (Some(device), Some(port), Some(uid)) = (qp.device_uid, qp.port, qp.process_uid) {
             all.entry((device, port)).or_default().insert(uid);
         }
@@ -280,8 +287,8 @@ fn consumers(snapshot: &Snapshot) -> Consumers {
 }
 
 /// Processes that have not ended, without kernel consumers.
-fn live(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessRow> {
-    let rows = snapshot.processes.iter();
+fn live(facts: &Facts) -> impl Iterator<Item = &ProcessRow> {
+    let rows = facts.processes.iter();
     rows.filter(|row| !row.kernel && !row.exited)
 }
 
@@ -366,7 +373,7 @@ fn there(ctx: &RuleContext<'_>, symptom: &Symptom) -> Option<NextStep> {
     let named = |device: &&DeviceRow| process.is_some_and(|row| row.devices.contains(&device.name));
     let device = match symptom.about.device {
         Some(uid) => ctx.device(uid),
-        None => ctx.snapshot.devices.iter().find(named),
+        None => ctx.facts.devices.iter().find(named),
     }?;
     let pid = device.netns_pid?;
     Some(step!(

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::RuleContext;
+use crate::facts::{ProcessRow, QpRow, Step};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::QpState;
-use crate::snapshot::{ProcessRow, QpRow, Step};
 use rdmatop_base::driver_log::{self, Weight};
 use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
@@ -17,7 +17,7 @@ const RECENT: u64 = 60_000 * MS;
 
 /// A PCI Express link that came up with less than its device is capable of, and carries less than the ports.
 pub(super) fn pcie(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for device in &ctx.snapshot.devices {
+    for device in &ctx.facts.devices {
         let Some([now, able]) = device.pcie.filter(|[now, able]| now.bps < able.bps) else {
             continue;
         };
@@ -53,7 +53,7 @@ pub(super) fn pcie(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             ),
             short: format!("PCIe {}", link_words(now.mega_transfers, now.width)),
             victims: vec![user.uid],
-            since_ns: ctx.snapshot.mono_ns,
+            since_ns: ctx.facts.mono_ns,
             ..ctx.symptom(
                 FindingId::PcieSlow,
                 Severity::Warning,
@@ -66,8 +66,8 @@ pub(super) fn pcie(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 /// NICs whose driver logged an error lately. SoftRoCE and soft iWARP log each call that they refuse
 /// ("rxe_reg_user_mr: returned err = -12"): the program's error, which the verb's errno tells.
 pub(super) fn logged(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    let now = ctx.snapshot.mono_ns;
-    for device in ctx.snapshot.devices.iter().filter(|device| !device.followed) {
+    let now = ctx.facts.mono_ns;
+    for device in ctx.facts.devices.iter().filter(|device| !device.followed) {
         let (Some(count), Some(text), Some(at)) =
             (device.driver_errors, &device.driver_error, device.driver_error_ns)
         else {
@@ -114,7 +114,7 @@ pub(super) fn logged(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 /// QPs that send from a GID of RoCE v1 although their port has one of v2.
 pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     let mut users: BTreeMap<(u64, u32, u8, u64), u64> = BTreeMap::new();
-    for (path, qps) in ctx.snapshot.judgement.paths() {
+    for (path, qps) in ctx.judgement.paths() {
         if let Some(index) = path.sgid_index {
             *users
                 .entry((path.device, path.port, index, path.process))
@@ -152,7 +152,7 @@ pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             evidence: vec![format!(
                 "index {} is {}",
                 better.index,
-                crate::peers::address(better.gid)
+                crate::judgement::address(better.gid)
             )],
             next: if owner.kernel {
                 step!(
@@ -168,7 +168,7 @@ pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 )
             },
             short: "RoCE v1".to_owned(),
-            since_ns: ctx.snapshot.mono_ns,
+            since_ns: ctx.facts.mono_ns,
             ..ctx.symptom(
                 FindingId::RoceV1,
                 Severity::Warning,
@@ -225,10 +225,10 @@ pub(super) fn setup(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 }
 
 fn slow(ctx: &RuleContext<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom> {
-    let since = ctx.snapshot.mono_ns.saturating_sub(RECENT);
+    let since = ctx.facts.mono_ns.saturating_sub(RECENT);
     let mut setups = Setups::default();
     let own = ctx
-        .snapshot
+        .facts
         .qps
         .iter()
         .filter(|qp| qp.process_uid == Some(owner.uid));
@@ -277,7 +277,7 @@ fn slow(ctx: &RuleContext<'_>, owner: &ProcessRow, limit: u64) -> Option<Symptom
         next: next.into(),
         short: format!("slow {state}"),
         victims: vec![owner.uid],
-        since_ns: ctx.snapshot.mono_ns,
+        since_ns: ctx.facts.mono_ns,
         ..ctx.symptom(
             FindingId::SetupSlow,
             Severity::Warning,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{RuleContext, live};
 use crate::cause::{CauseId, Concerns};
+use crate::facts::{DeviceState, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{DeviceState, QpRow};
 use rdmatop_base::step::step;
 
 /// Processes that create QPs and use few of them.
 pub(super) fn leak(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in live(ctx.snapshot) {
+    for row in live(ctx.facts) {
         let grown = ctx.history.of(row.uid);
         let Some((more, since)) = grown.filter(|(more, _)| *more >= ctx.limits.leak_qps) else {
             continue;
@@ -23,11 +23,11 @@ pub(super) fn leak(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 && moved.iter().any(Option::is_some)
                 && moved.iter().flatten().all(|count| count.total == 0)
         };
-        let at_rest = ctx.snapshot.qps.iter().filter(is_at_rest).count() as u64;
+        let at_rest = ctx.facts.qps.iter().filter(is_at_rest).count() as u64;
         if at_rest * 2 <= row.qps {
             continue;
         }
-        let seconds = ctx.snapshot.mono_ns.saturating_sub(since) / 1_000_000_000;
+        let seconds = ctx.facts.mono_ns.saturating_sub(since) / 1_000_000_000;
         let about = About::of_process(row.uid);
         out.push(Symptom {
             since_ns: since,
@@ -55,10 +55,10 @@ pub(super) fn leak(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 
 /// Devices whose removal waits.
 pub(super) fn removal(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    let rows = ctx.snapshot.devices.iter();
+    let rows = ctx.facts.devices.iter();
     for device in rows.filter(|row| row.state == Some(DeviceState::Removing)) {
         // The source that saw it has looked for the processes that have the device open.
-        let mut notes = ctx.snapshot.health.notes.iter();
+        let mut notes = ctx.facts.health.notes.iter();
         let concerns = Concerns::Device(device.name.to_string());
         let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
         let verdict = note.map_or_else(

@@ -2,8 +2,8 @@
 
 use super::RuleContext;
 use super::link::{interface, name, used_by};
+use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Source;
 use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -90,7 +90,7 @@ fn list(priorities: &[u8]) -> String {
 
 /// Ports that are paused for long, or pause the other end of their link for long.
 pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         for way in [Way::Tx, Way::Rx] {
             let paused = Paused::of(port, way);
             if !paused.is_storm(ctx) {
@@ -210,7 +210,7 @@ fn class_of(process: &ProcessRow) -> Option<String> {
 
 /// Ports whose traffic leaves on priorities without flow control.
 pub(super) fn class(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let Some(outside) = outside(ctx, port) else {
             continue;
         };

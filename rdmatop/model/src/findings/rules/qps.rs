@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{RuleContext, growing, requests, unanswered, verbs};
+use crate::facts::{ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
-use crate::snapshot::{ProcessRow, QpRow};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -17,7 +17,7 @@ pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection f
 /// QPs that are stuck; the QPs of one process with one reason make one symptom.
 pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
-    for qp in ctx.snapshot.judgement.stuck() {
+    for qp in ctx.judgement.stuck() {
         let id = match qp.stuck.reason {
             Reason::Failed | Reason::SendFailed => FindingId::QpError,
             Reason::Alone => FindingId::QpSetup,
@@ -52,7 +52,7 @@ pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 }
 
 fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
-    let now = ctx.snapshot.mono_ns;
+    let now = ctx.facts.mono_ns;
     let many = words::count(qps.len() as u64, "QP");
     let (who, on) = (words::process(owner), words::on(qps.iter().map(|qp| &*qp.device)));
     let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
@@ -192,7 +192,7 @@ fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> St
         all.any(|row| row.status == status && growing(Some(row.cqes)).is_some())
     };
     let own = ctx
-        .snapshot
+        .facts
         .qps
         .iter()
         .filter(|qp| qp.process_uid == Some(owner.uid));
@@ -205,7 +205,7 @@ fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> St
 
 /// Work requests that ended with an error.
 pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for owner in &ctx.snapshot.processes {
+    for owner in &ctx.facts.processes {
         for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
             let Some(rate) = growing(Some(row.cqes)) else {
                 continue;
@@ -232,7 +232,7 @@ pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
 
 /// Processes with CQEs that found their CQ full.
 pub(super) fn overflows(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for owner in &ctx.snapshot.processes {
+    for owner in &ctx.facts.processes {
         let Some(rate) = growing(owner.traffic.cq_overflows) else {
             continue;
         };

@@ -6,7 +6,7 @@ use crate::findings::{About, FindingId, Severity, Symptom, words};
 /// Calls of post_send that post nothing. A call that succeeds posts at least one work request, so what the
 /// doorbells exceed the posted work requests by are refused calls.
 pub(super) fn full(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in live(ctx.snapshot) {
+    for row in live(ctx.facts) {
         let traffic = &row.traffic;
         let (Some(calls), Some(posted)) = (traffic.doorbells, traffic.tx_wr_posted) else {
             continue;
@@ -21,7 +21,7 @@ pub(super) fn full(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let Some(done) = growing(traffic.tx_wr).filter(|_| much) else {
             continue;
         };
-        let stuck = ctx.snapshot.judgement.stuck_of(row.uid);
+        let stuck = ctx.judgement.stuck_of(row.uid);
         if growing(traffic.rnr_waits).is_some() || stuck.is_some_and(|(_, first)| first.reason.repeats()) {
             continue;
         }

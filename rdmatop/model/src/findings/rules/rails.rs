@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name, who};
 use super::{RuleContext, growing, has_one_of, idle, is_collective};
+use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{PortRow, ProcessRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::{fabric, locked};
@@ -236,7 +236,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     }
     let port = ports[tx.top];
     // Packets that are sent again and again are no load: the rules of QPs report them.
-    let mut stuck = ctx.snapshot.judgement.stuck();
+    let mut stuck = ctx.judgement.stuck();
     if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats()) || only_repeats(ctx, port) {
         return None;
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{RuleContext, growing};
+use crate::facts::{ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::judgement::{Reason, Stuck};
-use crate::peers::address;
-use crate::snapshot::{ProcessRow, QpRow};
+use crate::judgement::{Reason, Stuck, address};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// The QPs of one process that wait for one receiver.
@@ -25,12 +24,12 @@ struct Wait<'a> {
 /// RNR: names the process that posts too few receives, not the process that waits.
 pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     // Most snapshots have no waits, and some have ten thousand QPs, so processes are looked at first.
-    let mut senders = ctx.snapshot.processes.iter();
+    let mut senders = ctx.facts.processes.iter();
     if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
         return;
     }
     let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
-    for qp in ctx.snapshot.qps.iter().filter(|qp| !qp.exited) {
+    for qp in ctx.facts.qps.iter().filter(|qp| !qp.exited) {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
@@ -41,7 +40,7 @@ pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         wait.peer = wait.peer.or(peer);
         wait.rate += rate;
         wait.total += qp.traffic.rnr_waits.map_or(0, |waits| waits.total);
-        let stuck = Stuck::of(qp, ctx.snapshot.mono_ns);
+        let stuck = Stuck::of(qp, ctx.facts.mono_ns);
         wait.stopped |= stuck.is_some_and(|stuck| stuck.reason == Reason::NoBuffers);
         wait.qps.push(qp);
     }
@@ -144,7 +143,7 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
 
 /// The same for ports whose work requests are not counted, as on most NICs.
 pub(super) fn of_port(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.snapshot.ports {
+    for port in &ctx.facts.ports {
         let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
         // If QPs are counted, the other rule names the very process.
         if here.or(peers).is_none() || ctx.counts_rnr_waits(port.device_uid) {

@@ -7,10 +7,10 @@ use super::link::{PAST_KERNEL, is_infiniband, name, used_by, who};
 use super::loss::Peers;
 use super::{RuleContext, growing, qps};
 use crate::cause::CauseId;
+use crate::facts::{Facts, NamedCounter, PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
-use crate::snapshot::{NamedCounter, PortRow, ProcessRow, QpRow, Snapshot};
 use rdmatop_base::step::step;
 
 const S: u64 = 1_000_000_000;
@@ -172,11 +172,11 @@ pub(super) struct Reason {
 }
 
 impl Failed {
-    pub(super) fn look(&mut self, snapshot: &Snapshot) {
-        let at_ns = snapshot.mono_ns;
+    pub(super) fn look(&mut self, facts: &Facts) {
+        let at_ns = facts.mono_ns;
         self.first_ns.get_or_insert(at_ns);
         let mut before = std::mem::take(&mut self.rises);
-        for port in &snapshot.ports {
+        for port in &facts.ports {
             let key = (port.device_uid, port.port);
             let mut of_port = before.remove(&key).unwrap_or_default();
             for (at, row, per_s) in rising(port) {
@@ -196,7 +196,7 @@ impl Failed {
             }
             let last = of_port.values_mut().filter_map(VecDeque::back_mut);
             for span in last.filter(|span| at_ns - span.at_ns < NEAR_NS) {
-                span.failed.extend(failing(snapshot, port, span, self.first_ns));
+                span.failed.extend(failing(facts, port, span, self.first_ns));
             }
             if !of_port.is_empty() {
                 self.rises.insert(key, of_port);
@@ -238,7 +238,7 @@ impl Failed {
         let all: Vec<_> = qps.iter().map(|qp| near(qp)).collect();
         let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
         let (_, port, at, rise) = nearest.copied()?;
-        let mut notes = ctx.snapshot.health.notes.iter();
+        let mut notes = ctx.facts.health.notes.iter();
         // The NIC counts for other PID namespaces too, of which no QP is listed here.
         let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
         Some(Reason {
@@ -260,9 +260,9 @@ fn users<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
 }
 
 /// The processes with QPs on a port that went to ERR while its counter rose, after the watch began.
-fn failing(snapshot: &Snapshot, port: &PortRow, rise: &Rise, first_ns: Option<u64>) -> BTreeSet<u64> {
+fn failing(facts: &Facts, port: &PortRow, rise: &Rise, first_ns: Option<u64>) -> BTreeSet<u64> {
     let went = |qp: &&Arc<QpRow>| {
-        let stuck = Stuck::of(qp, snapshot.mono_ns).filter(|stuck| stuck.is_wrong());
+        let stuck = Stuck::of(qp, facts.mono_ns).filter(|stuck| stuck.is_wrong());
         let since = stuck
             .and_then(|stuck| stuck.since_ns)
             .filter(|since| Some(*since) > first_ns);
@@ -270,14 +270,14 @@ fn failing(snapshot: &Snapshot, port: &PortRow, rise: &Rise, first_ns: Option<u6
             && qp.port.is_none_or(|number| number == port.port)
             && since.is_some_and(|since| rise.distance(since) <= NEAR_NS)
     };
-    let failed = snapshot.qps.iter().filter(went);
+    let failed = facts.qps.iter().filter(went);
     failed.filter_map(|qp| qp.process_uid).collect()
 }
 
 /// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR
 /// after it.
 pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    let now = ctx.snapshot.mono_ns;
+    let now = ctx.facts.mono_ns;
     for ((device_uid, number), rises) in &ctx.history.failed.rises {
         let Some(port) = ctx.port(*device_uid, *number) else {
             continue;

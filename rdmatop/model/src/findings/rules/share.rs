@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{RuleContext, growing};
+use crate::facts::{ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::PortState;
-use crate::snapshot::{ProcessRow, QpRow};
 use crate::value::Counter;
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_common::provider::Counted;
@@ -60,11 +60,11 @@ impl Sender {
 /// Which processes send on each port (device uid, number) of a provider whose work requests are counted. For
 /// other drivers it is not known how many wait.
 fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
-    let devices = ctx.snapshot.devices.iter();
+    let devices = ctx.facts.devices.iter();
     let counted = devices.filter(|device| device.driver.as_deref().and_then(Counted::of_driver).is_some());
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
-    for qp in &ctx.snapshot.qps {
+    for qp in &ctx.facts.qps {
         // `ways` leaves out the bytes of READs, which are received.
         let sends = qp.traffic.ways()[0].filter(|bytes| *bytes > 0.0);
         let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();
@@ -92,11 +92,7 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
 /// of a job, and neither is in the other's way. A job that a user may have made up decides nothing: who takes
 /// another one's bandwidth could give himself the name of that one's job.
 fn are_one(ctx: &RuleContext<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
-    let mut qps = ctx
-        .snapshot
-        .qps
-        .iter()
-        .filter(|qp| qp.process_uid == Some(one.uid));
+    let mut qps = ctx.facts.qps.iter().filter(|qp| qp.process_uid == Some(one.uid));
     let is_of_a_job = one.workload.is_some() && !one.workload_claimed && !other.workload_claimed;
     is_of_a_job && one.workload == other.workload
         || qps.any(|qp| {

@@ -1,8 +1,8 @@
 //! Jobs that move data by TCP although they could use RDMA.
 
 use super::{RuleContext, growing};
+use crate::facts::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::snapshot::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::value::Counter;
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::variables::{nccl_ignores, setting, without_rdma};
@@ -13,7 +13,7 @@ pub(super) fn fallback(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     if ctx.active_ports().next().is_none() {
         return;
     }
-    for row in ctx.snapshot.processes.iter().filter(|row| !row.exited) {
+    for row in ctx.facts.processes.iter().filter(|row| !row.exited) {
         let Some(tcp) = &row.tcp else { continue };
         let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
         let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
@@ -33,7 +33,7 @@ fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
         (Some(pids), Some(pid)) => pids.contains(&pid),
         _ => true,
     };
-    let devices = ctx.snapshot.devices.iter().filter(|device| device.may_hide_qps());
+    let devices = ctx.facts.devices.iter().filter(|device| device.may_hide_qps());
     devices.filter(may_have_it_open).collect()
 }
 
@@ -55,7 +55,7 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
         Some((sent, received)) if row.qps != 0 => return Some(sent + received),
         _ => {}
     }
-    let mut ports = ctx.snapshot.ports.iter().filter(may_use).peekable();
+    let mut ports = ctx.facts.ports.iter().filter(may_use).peekable();
     ports.peek()?;
     ports
         .map(|port| Some(rate(port.tx_bytes)? + rate(port.rx_bytes)?))
@@ -121,7 +121,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
 /// of NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
 fn switch<'a>(ctx: &RuleContext<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
-    let mut devices = ctx.snapshot.devices.iter();
+    let mut devices = ctx.facts.devices.iter();
     let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
     let all = without_rdma(environ, has_verbs);
     all.into_iter()

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{RuleContext, growing, receiver};
+use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{Symptom, words};
 use crate::ib::{Gid, QpState};
-use crate::judgement::StuckQp;
-use crate::peers::{Peer, address};
-use crate::snapshot::{PortRow, ProcessRow, QpRow};
+use crate::judgement::{Peer, StuckQp, address};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What is known of the other end of a QP that gets no answer.
@@ -26,7 +25,7 @@ enum End<'a> {
 impl<'a> End<'a> {
     fn of(ctx: &RuleContext<'a>, qp: &QpRow) -> Self {
         let answers = QpState::RTR..=QpState::RTS;
-        match ctx.snapshot.peer(qp) {
+        match ctx.peer_of(qp) {
             Some(Peer::Here { qp, .. }) => match qp.state.filter(|state| !answers.contains(state)) {
                 Some(state) => Self::Deaf(qp, state),
                 None => Self::Connected(qp),
@@ -49,13 +48,13 @@ fn port_of<'a>(ctx: &RuleContext<'a>, gid: Gid) -> Option<&'a PortRow> {
             .flat_map(|gids| gids.iter())
             .any(|own| own.gid == gid)
     };
-    ctx.snapshot.ports.iter().find(has)
+    ctx.facts.ports.iter().find(has)
 }
 
 /// Whether a live QP of that port's device may be the peer: it has the peer's number, and is not known to be
 /// connected to another QP.
 fn has_peer(ctx: &RuleContext<'_>, qp: &QpRow, port: &PortRow) -> bool {
-    let mut all = ctx.snapshot.qps.iter().filter(|other| !other.exited);
+    let mut all = ctx.facts.qps.iter().filter(|other| !other.exited);
     all.any(|other| {
         Some(other.qpn) == qp.remote_qpn
             && other.device_uid == Some(port.device_uid)
@@ -68,7 +67,7 @@ fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
     let ended = |other: &&std::sync::Arc<QpRow>| {
         other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
     };
-    let was = ctx.snapshot.qps.iter().find(ended)?;
+    let was = ctx.facts.qps.iter().find(ended)?;
     let owner = ctx.owner(was.process_uid);
     Some(match owner {
         Some(owner) if !owner.exited => "its process lives",
@@ -80,7 +79,7 @@ fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
 pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
     let (first, who) = (qps[0], words::process(owner));
     let many = words::count(qps.len() as u64, "QP");
-    let mut rows = ctx.snapshot.qps.iter();
+    let mut rows = ctx.facts.qps.iter();
     let row = rows.find(|row| row.uid == first.uid);
     let whose = |qp: &QpRow| {
         let owner = ctx.owner(qp.process_uid);
@@ -113,7 +112,7 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
     };
     (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(ctx, row)) {
         End::Connected(peer) => {
-            let netdev = ctx.snapshot.ports.iter().find(|port| port.device == first.device);
+            let netdev = ctx.facts.ports.iter().find(|port| port.device == first.device);
             let netdev = ShellWord::or(netdev.and_then(|port| port.netdev.as_deref()), "NETDEV");
             (
                 format!(
@@ -186,7 +185,7 @@ fn elsewhere(owner: &ProcessRow) -> NextStep {
 fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
     let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
     let rows: Vec<_> = ctx
-        .snapshot
+        .facts
         .qps
         .iter()
         .filter(|row| uids.contains(&row.uid))

@@ -2,10 +2,9 @@
 
 use super::growth::{CONNECTIONS, REGIONS, RecentCalls};
 use super::{RuleContext, growing};
-use crate::engine::registers_memory;
+use crate::facts::{VerbRow, registers_memory};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::{LimitReached, LockedMemory};
-use crate::snapshot::VerbRow;
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_base::{errno, locked, text};
 
@@ -122,7 +121,7 @@ pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<Failed
 /// Verbs that fail for want of something.
 pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     for row in ctx
-        .snapshot
+        .facts
         .verbs
         .iter()
         .filter(|row| is_no_try(row) && growing(row.errors).is_some())

@@ -31,8 +31,8 @@ fn node(sends: usize) -> Snapshot {
         device.pci_path = path(&format!("{}:{}", 10 + n / 2, n % 2)).into();
         device.numa_node = Some(i32::from(n >= 4));
     }
-    let row = &mut s.processes[0];
-    row.devices = vec![s.devices[sends].name.clone()];
+    let row = &mut s.facts.processes[0];
+    row.devices = vec![s.facts.devices[sends].name.clone()];
     row.gpus = Some([gpu("10:0", 0)].into());
     s
 }

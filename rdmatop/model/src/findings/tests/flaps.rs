@@ -19,7 +19,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
             let downed = s.ports[4].counters.last_mut().unwrap();
             downed.counter.total += if second == 20 { rises } else { 0 };
             downed.counter.rate = Some(if second == 20 && rises > 0 { 0.1 } else { 0.0 });
-            found = watch.look(&s.clone().judged(None));
+            found = watch.look_at(&s.clone().judged(None));
         }
         found
     };
@@ -59,7 +59,7 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
     for down in [false, true, true, true, true, false] {
         s.mono_ns += 100 * S;
         s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
-        assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
+        assert_eq!(ids(&watch.look_at(&s.clone().judged(None))), [""; 0]);
     }
 }
 
@@ -78,7 +78,7 @@ fn flapping(counted: bool, edit: impl Fn(&mut Snapshot)) -> Finding {
         if counted && second % 20 == 5 {
             s.ports[3].counters.last_mut().unwrap().counter.total += 1;
         }
-        found = watch.look(&s.clone().judged(None));
+        found = watch.look_at(&s.clone().judged(None));
         s.mono_ns += S;
     }
     let flaps = found.into_iter().find(|found| found.id == FindingId::LinkFlaps);
@@ -146,7 +146,7 @@ fn flaps_of(seconds: u64, look: impl Fn(u64) -> (u8, Counter)) -> Finding {
         let (state, counter) = look(second);
         s.ports[3].state = Some(PortState(state));
         s.ports[3].counters.last_mut().unwrap().counter = counter;
-        found = watch.look(&s.clone().judged(None));
+        found = watch.look_at(&s.clone().judged(None));
         s.mono_ns += S;
     }
     found
@@ -198,7 +198,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
         .map(|_| {
             s.mono_ns += S;
             s.ports[4].counters.last_mut().unwrap().counter.total += 1;
-            ids(&watch.look(&s.clone().judged(None)))
+            ids(&watch.look_at(&s.clone().judged(None)))
         })
         .collect();
     assert_eq!(

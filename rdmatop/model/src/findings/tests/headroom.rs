@@ -74,7 +74,7 @@ fn a_create_that_fails_makes_it_critical_for_a_minute() {
     for second in 0..70 {
         let mut s = refused(3, 12);
         s.mono_ns += second * S;
-        let found = watch.look(&s.judged(None));
+        let found = watch.look_at(&s.judged(None));
         let of_device = found
             .iter()
             .find(|found| found.id == FindingId::Headroom)

@@ -112,7 +112,7 @@ fn found(link_layer: &str, netns_pid: Option<u32>, trouble: fn(&mut Snapshot)) -
             device.netns_pid = netns_pid;
         }
         trouble(&mut s);
-        found = watch.look(&s.judged(None));
+        found = watch.look_at(&s.judged(None));
     }
     found
 }

@@ -530,7 +530,7 @@ proptest! {
                     }
                 }
             }
-            let found = watch.follow(&s, symptoms);
+            let found = watch.follow(&s, &s.judgement, symptoms);
             for change in watch.take_changes() {
                 let (finding, raised) = match &change {
                     Change::Raised(finding) => (finding, true),
@@ -578,7 +578,7 @@ fn a_symptom_in_bursts_is_raised_by_its_share_and_never_flaps() {
                 let shown = look % (on + off) < on;
                 let since = s.mono_ns - S;
                 let symptoms = FindingId::ALL.iter().map(|id| symptom(*id, 1, since, false));
-                watch.follow(&s, symptoms.filter(|_| shown).collect());
+                watch.follow(&s, &s.judgement, symptoms.filter(|_| shown).collect());
                 for change in watch.take_changes() {
                     if let Change::Raised(finding) = change {
                         *raises.entry(finding.id).or_default() += 1;

@@ -19,7 +19,7 @@ fn mapped(count: u64, limit: Option<u64>, seconds: u64) -> Snapshot {
 fn a_process_that_has_nearly_as_many_mappings_as_it_may_is_named() {
     let s = mapped(62_000, Some(65_530), 90);
     let mut watch = FindingTracker::default();
-    let found = watch.look(&s.judged(None));
+    let found = watch.look_at(&s.judged(None));
     assert_eq!(ids(&found), ["map-count"]);
     assert_eq!((found[0].severity, found[0].pid), (Severity::Warning, Some(254)));
     assert_eq!(
@@ -91,7 +91,7 @@ fn the_finding_is_over_a_minute_after_the_limit_was_raised() {
             let limit = if second < 10 { 65_530 } else { 131_060 };
             let mut s = mapped(62_000, Some(limit), 1);
             s.mono_ns += second * S;
-            watch.look(&s.judged(None)).len()
+            watch.look_at(&s.judged(None)).len()
         })
         .collect();
     assert_eq!((found[0], found[65], found[75]), (1, 1, 0), "{found:?}");

@@ -48,7 +48,7 @@ fn after(seconds: u64, snapshot: &Snapshot) -> Vec<Finding> {
     for second in 0..=seconds {
         let mut now = snapshot.clone();
         now.mono_ns += second * S;
-        found = watch.look(&now.judged(None));
+        found = watch.look_at(&now.judged(None));
     }
     found
 }
@@ -249,7 +249,7 @@ fn limits_of_one_s_own_are_used() {
             .map(|second| {
                 let mut now = s.clone();
                 now.mono_ns += second * S;
-                watch.look(&now.judged(None)).len()
+                watch.look_at(&now.judged(None)).len()
             })
             .last()
     };
@@ -266,7 +266,7 @@ fn memory_that_is_registered_and_never_deregistered_grows() {
                 let mut s = pair();
                 s.mono_ns += minute * 60 * S;
                 s.processes[0].mr_bytes = (mib(minute) > 0).then(|| mib(minute) << 20);
-                ids(&watch.look(&s.judged(None)))
+                ids(&watch.look_at(&s.judged(None)))
             })
             .collect()
     };
@@ -323,7 +323,7 @@ fn a_process_that_only_creates_qps_leaks_them() {
                 s.qps.push(qp);
             }
             s.processes[0].qps = s.qps.len() as u64 - 1;
-            found = watch.look(&s.clone().judged(None));
+            found = watch.look_at(&s.clone().judged(None));
         }
         ids(&found)
     };
@@ -479,7 +479,7 @@ proptest! {
             s.ports[3].state = Some(PortState(if down { 1 } else { 4 }));
             s.ports[0].counters.clear();
             named(&mut s.ports[0], "link_downed", if errors { 1.0 } else { 0.0 });
-            let found = watch.look(&s.clone().judged(None));
+            let found = watch.look_at(&s.clone().judged(None));
             for change in watch.take_changes() {
                 let (finding, raised) = match &change {
                     Change::Raised(finding) => (finding, true),
@@ -506,14 +506,15 @@ proptest! {
 fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
     let mut s = rails(tx, tx);
     s.processes.clear();
-    for ((n, port), tx) in (0_u32..).zip(&s.ports).zip(tx).filter(|(_, tx)| *tx > 0.0) {
+    for ((n, port), tx) in (0_u32..).zip(&s.facts.ports).zip(tx).filter(|(_, tx)| *tx > 0.0) {
         for rank in n * 10..n * 10 + of_port {
             let traffic = Traffic {
                 tx_bytes: rate(tx / f64::from(of_port)),
                 ..Traffic::default()
             };
             let (uid, pid) = (u64::from(rank) + 100, Some(7000 + rank));
-            s.processes
+            s.facts
+                .processes
                 .push(rows::process(uid, pid, "rank", &port.device, traffic));
         }
     }

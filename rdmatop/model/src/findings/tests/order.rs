@@ -26,7 +26,7 @@ fn order(all: &[(FindingId, Severity, Option<u64>, u64)]) -> Vec<&'static str> {
         s.mono_ns = begin + second * S;
         let now = all.iter().filter(|(.., since)| *since <= second);
         let now = now.map(|(id, severity, process, since)| of(*id, *severity, *process, begin + since * S));
-        found = watch.follow(&s, now.collect());
+        found = watch.follow(&s, &s.judgement, now.collect());
     }
     ids(&found)
 }
@@ -99,7 +99,7 @@ fn a_result_is_behind_its_cause_however_old_that_is() {
                 .map(|(id, process, from)| of(id, Severity::Critical, process, begin + from * S))
                 .collect();
             now.push(port);
-            found = watch.follow(&s, now);
+            found = watch.follow(&s, &s.judgement, now);
         }
         ids(&found)
     };
@@ -140,7 +140,7 @@ proptest! {
                 let severity = [Severity::Warning, Severity::Critical][at % 2];
                 of(*id, severity, (at % 3 == 0).then_some(at as u64), s.mono_ns)
             });
-            let found = watch.follow(&s, now.collect());
+            let found = watch.follow(&s, &s.judgement, now.collect());
             let changed = !watch.take_changes().is_empty();
             let stands = |found: &Finding| super::super::watch::stands(found, began, s.mono_ns);
             // What has stood for an hour since the last look moves.

@@ -19,7 +19,7 @@ fn one_process_cannot_push_out_what_others_suffer_from() {
         .map(|second| {
             let mut now = s.clone();
             now.mono_ns += second * S;
-            watch.follow(&now, all.clone())
+            watch.follow(&now, &now.judgement, all.clone())
         })
         .concat();
     let has = |id, process| {
@@ -54,7 +54,7 @@ fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
         now.mono_ns += second * S;
         // It comes when all places are taken.
         let later = of_device.iter().filter(|_| second > 0);
-        let found = watch.follow(&now, all.iter().chain(later).cloned().collect());
+        let found = watch.follow(&now, &now.judgement, all.iter().chain(later).cloned().collect());
         let count = |wants: fn(&Finding) -> bool| found.iter().filter(|found| wants(found)).count();
         let others = count(|found| found.about.process.is_some_and(|uid| uid >= 990));
         let of_device = count(|found| found.about.process.is_none());
@@ -86,7 +86,7 @@ fn processes_of_unknown_users_push_out_nothing_of_the_kernel_s() {
     };
     let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical, 1)).collect();
     all.extend(of(1000, Severity::Warning, 4));
-    let found = FindingTracker::default().follow(&s, all);
+    let found = FindingTracker::default().follow(&s, &s.judgement, all);
     let is_kernel = |found: &&Finding| found.about.process == Some(1000);
     assert_eq!((found.len(), found.iter().filter(is_kernel).count()), (128, 4));
 }
@@ -116,7 +116,7 @@ fn a_raised_finding_makes_way_for_a_raised_one_alone() {
                 1,
             ));
         }
-        watch.follow(&now, all);
+        watch.follow(&now, &now.judgement, all);
         let cleared = |change: &&Change| matches!(change, Change::Cleared(_));
         let changes = watch.take_changes();
         let cleared = changes.iter().filter(cleared).count();
@@ -141,7 +141,10 @@ fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
         let of = |rank| symptoms(FindingId::CompletionError, severity, &About::of_process(rank), 1);
         (1..=700).flat_map(of).collect()
     };
-    assert_eq!(watch.follow(&s, ranks(Severity::Warning)).len(), 128);
+    assert_eq!(
+        watch.follow(&s, &s.judgement, ranks(Severity::Warning)).len(),
+        128
+    );
     assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 188));
     let mut changes = watch.take_changes();
     // The cause of all comes late, and the ranks fail at once.
@@ -154,7 +157,7 @@ fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
         &About::of_device(1),
         1,
     ));
-    let found = watch.follow(&later, all);
+    let found = watch.follow(&later, &later.judgement, all);
     assert!(found.iter().all(|found| found.severity == Severity::Critical));
     assert!(found.iter().any(|found| found.id == FindingId::DriverErrors));
     assert_eq!((watch.left_out().findings, watch.left_out().symptoms), (384, 189));
@@ -169,6 +172,6 @@ fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
     }
     assert_eq!(raised, 512, "what makes way is cleared");
     later.mono_ns += 600 * S;
-    watch.follow(&later, Vec::new());
+    watch.follow(&later, &later.judgement, Vec::new());
     assert_eq!(watch.left_out().note(), None);
 }

@@ -30,7 +30,7 @@ fn a_port_that_is_down_matters_where_it_is_used() {
             let mut now = devx.clone();
             now.mono_ns += second * S;
             now.ports[3].state = Some(PortState(if second < 2 { 4 } else { 1 }));
-            ids(&watch.look(&now.judged(None)))
+            ids(&watch.look_at(&now.judged(None)))
         })
         .collect();
     assert_eq!(found[5], ["port-down"], "{found:?}");
@@ -359,7 +359,7 @@ fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
             if second > last_qp {
                 now.qps.truncate(8);
             }
-            found = watch.look(&now.judged(None));
+            found = watch.look_at(&now.judged(None));
         }
         found
     };

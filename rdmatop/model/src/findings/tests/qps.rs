@@ -7,11 +7,11 @@ use crate::input::PortGid;
 /// A pair whose two QPs, both of one process, have been in INIT for 6 s.
 fn in_init() -> Snapshot {
     let mut s = pair();
-    for qp in s.qps.iter_mut() {
+    for qp in s.facts.qps.iter_mut() {
         let row = Arc::make_mut(qp);
         (row.state, row.process_uid) = (Some(QpState(1)), Some(1));
         row.timeline = Arc::new(vec![Step {
-            mono_ns: s.mono_ns - 6 * S,
+            mono_ns: s.facts.mono_ns - 6 * S,
             state: QpState(1),
             duration_ns: None,
         }]);
@@ -59,9 +59,9 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
     edit(&mut s, 0, |t| (t.retransmits, t.tx_wr) = (rate(80.0), rate(0.0)));
     Arc::make_mut(&mut Arc::make_mut(&mut s.qps[0]).history).tx = vec![Some(0.0); 5];
     s.ports[0].gids = Some(vec![own(1)].into());
-    for qp in s.qps.iter_mut() {
+    for qp in s.facts.qps.iter_mut() {
         let row = Arc::make_mut(qp);
-        (row.device_uid, row.remote_gid) = (Some(s.ports[0].device_uid), Some(own(1).gid));
+        (row.device_uid, row.remote_gid) = (Some(s.facts.ports[0].device_uid), Some(own(1).gid));
     }
     let says = |s: &Snapshot| {
         let found = after(5, s).remove(0);
@@ -148,7 +148,7 @@ fn where_modify_qp_fails_no_peer_is_blamed() {
         s.mono_ns += 2 * S;
         s.verbs[0].errors = rate(errors);
         s.verbs[0].errnos[2].1 = failed;
-        watch.look(&s.clone().judged(None))
+        watch.look_at(&s.clone().judged(None))
     };
     at(4.0, 4);
     let found = at(4.0, 8);

@@ -197,7 +197,7 @@ fn half_of_the_rails_that_carry_nothing_are_idle() {
                 ranks([20e9; 8], 1)
             };
             now.mono_ns += second * S;
-            ids(&watch.look(&now.judged(None)))
+            ids(&watch.look_at(&now.judged(None)))
         })
         .collect();
     assert_eq!((&*found[24], &*found[59]), (&["rails-idle"][..], &[][..]));
@@ -340,7 +340,7 @@ fn by_second(watch: &mut FindingTracker, seconds: u64, make: impl Fn(u64) -> Sna
     let looks = (0..seconds).map(|second| {
         let mut now = make(second);
         now.mono_ns += second * S;
-        watch.look(&now.judged(None))
+        watch.look_at(&now.judged(None))
     });
     looks.collect()
 }

@@ -194,7 +194,7 @@ fn ending_at(failed: u64, ended: u64, beside: bool, rises: &[(&str, u64)]) -> Ve
                 Traffic::default(),
             ));
         }
-        found = watch.look(&s.judged(None));
+        found = watch.look_at(&s.judged(None));
     }
     found
 }

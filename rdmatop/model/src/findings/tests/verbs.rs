@@ -64,7 +64,7 @@ fn a_registration_without_memory_names_the_limit_that_can_cause_it() {
         let server = processes.iter_mut().find(|row| row.pid == Some(251)).unwrap();
         server.locked = Some(Arc::new(locked));
         known.processes = processes;
-        let found = FindingTracker::default().look(&known.judged(None));
+        let found = FindingTracker::default().look_at(&known.judged(None));
         let verdict = &found[0].verdict;
         assert!(
             verdict.starts_with("reg_mr of server (PID 251) fails with ENOMEM: its locked"),
@@ -93,7 +93,7 @@ fn the_remedy_for_a_process_believes_no_job_that_a_user_may_have_named() {
         server.cgroup = Some("/system.slice/x.service/slurmstepd.scope/job_7/step_0".into());
         server.workload_claimed = claimed;
         known.processes = processes;
-        let found = FindingTracker::default().look(&known.judged(None));
+        let found = FindingTracker::default().look_at(&known.judged(None));
         assert!(found[0].next.contains(says), "{:?}", found[0]);
     }
 }
@@ -105,7 +105,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     (row.process_uid, row.errors) = (Some(2), rate(31.0));
     s.verbs.push(row);
     let mut watch = FindingTracker::default();
-    let found = watch.look(&s.clone().judged(None));
+    let found = watch.look_at(&s.clone().judged(None));
     assert_eq!(
         found[0].verdict,
         "reg_mr of server (PID 251) fails with ENOMEM: the locked-memory limit or memory is exhausted"
@@ -113,7 +113,7 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     s.verbs[0].errors = rate(0.0);
     for second in 1..=60 {
         s.mono_ns += S;
-        let found = watch.look(&s.clone().judged(None));
+        let found = watch.look_at(&s.clone().judged(None));
         assert_eq!(found.len(), usize::from(second < 60), "{second}");
     }
     let [Change::Raised(raised), Change::Cleared(cleared)] = &watch.take_changes()[..] else {
@@ -123,9 +123,9 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
     // An errno whose count does not grow is old, whatever else fails now.
     s.verbs[0].errnos = vec![(12, 31), (22, 5)];
     s.verbs[0].errors = rate(5.0);
-    assert_eq!(ids(&watch.look(&s.clone().judged(None))), [""; 0]);
+    assert_eq!(ids(&watch.look_at(&s.clone().judged(None))), [""; 0]);
     s.verbs[0].errnos[0].1 += 2;
-    let found = watch.look(&s.clone().judged(None));
+    let found = watch.look_at(&s.clone().judged(None));
     assert_eq!(ids(&found), ["verb-fails"]);
     assert!(
         found[0].evidence[0].ends_with("failed so, 2 of them in the last interval that had any"),
@@ -150,11 +150,11 @@ fn failures_are_not_new_because_the_name_of_their_verb_is_known_now() {
     (row.process_uid, row.errors) = (Some(2), rate(1.0));
     s.verbs.push(row);
     let mut watch = FindingTracker::default();
-    watch.look(&s.clone().judged(None));
+    watch.look_at(&s.clone().judged(None));
     s.mono_ns += S;
     s.verbs[0].verb = "devx_obj_create".into();
     s.verbs[0].errnos[0].1 += 2;
-    let found = watch.look(&s.judged(None));
+    let found = watch.look_at(&s.judged(None));
     let named = found
         .iter()
         .find(|found| found.verdict.starts_with("devx_obj_create"));
@@ -187,7 +187,7 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
             let per_s = 60.0 + (second * 7 % 12) as f64 * 12.0;
             s.verbs
                 .push(rows::verb(254, "ib_send_bw", "reg_mr", per_s, &[], false));
-            ids(&watch.look(&s.judged(None)))
+            ids(&watch.look_at(&s.judged(None)))
         })
         .collect();
     let first = found.iter().position(|now| !now.is_empty()).unwrap();
@@ -215,7 +215,7 @@ fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
             latency.mean_ns = Some(ms * 1_000_000);
         }
         s.processes[0].mr_registered = ends(calls) * bytes;
-        let found = watch.look(&s.clone().judged(None));
+        let found = watch.look_at(&s.clone().judged(None));
         if second == 59 {
             return found.into_iter().map(|found| found.verdict).collect();
         }
@@ -292,7 +292,7 @@ fn calling(calls: &[(&str, u64, Option<u64>)], partial: bool) -> (String, String
         if let Some(last) = s.verbs.last_mut() {
             last.calls.partial = partial;
         }
-        found = watch.look(&s.clone().judged(None));
+        found = watch.look_at(&s.clone().judged(None));
     }
     let found = found.remove(0);
     (found.verdict, found.evidence.last().unwrap().clone())

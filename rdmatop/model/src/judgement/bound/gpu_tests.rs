@@ -3,6 +3,7 @@
 use super::tests::{FULL, S, add, alone};
 use super::*;
 use crate::input::{GpuActivity, GpuReading, GpuSample};
+use crate::snapshot::Snapshot;
 
 /// Makes a reading per second up to now, with one GPU for each list of processes.
 fn readings(s: &Snapshot, seconds: u64, sms: f64, tensor: f64, processes: &[&[u32]]) -> Vec<GpuSample> {
@@ -31,11 +32,12 @@ fn loaded(share: f64) -> Snapshot {
 }
 
 fn found(s: &Snapshot, gpus: &[GpuSample]) -> Bound {
-    Bound::find(&s.clone().judged(None), gpus)[0].unwrap()
+    let s = s.clone().judged(None);
+    s.judgement.bounds(&s, gpus)[0].unwrap()
 }
 
 fn verdict(s: &Snapshot, gpus: &[GpuSample]) -> Option<&'static str> {
-    found(s, gpus).verdict()
+    found(s, gpus).verdict
 }
 
 #[test]

@@ -19,15 +19,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Serialize, Serializer, ser::SerializeStruct as _};
-
-pub use gpu::GpuUse;
-
-use super::unexplained::is_of_the_core;
+use super::{Judgement, unexplained::is_of_the_core};
 use crate::{
+    facts::{Bound, Facts, GpuUse, PortRow, ProcessRow, QpRow, Recent},
     ib::PortState,
     input::GpuSample,
-    snapshot::{PortRow, ProcessRow, QpRow, Recent, Snapshot},
     value::Source,
 };
 
@@ -42,27 +38,6 @@ const LEAST_NS: u64 = 10_000_000_000;
 const IMPOSSIBLE: f64 = 1.05;
 /// If one part was watched for less than this share of the time, the sum is a lower bound (our limit).
 const MOSTLY: f64 = 0.9;
-
-/// How busy the links of the job of a process were.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
-    /// What the busier direction carried, as a share of what all of the job's links could.
-    pub share: f64,
-    /// A part of the job is not counted, so the true share may be higher.
-    pub partial: bool,
-    /// The share is of all that passed the ports, whoever moved it, and not of what is counted of the job.
-    pub of_ports: bool,
-    /// Length of the time over which this is the average, s.
-    pub seconds: f64,
-    /// Processes of the job with queue pairs.
-    pub processes: u64,
-    /// What counted the bytes.
-    pub source: Source,
-    /// The links are full with traffic that must be the job's own.
-    pub by_links: bool,
-    /// How busy the job's GPUs were; `None` where that is not known.
-    pub gpu: Option<GpuUse>,
-}
 
 /// A port of a device; `None`: the queue pair's port is not known.
 pub(super) type Link = (u64, Option<u32>);
@@ -141,6 +116,14 @@ impl Job {
         let share = carried.per_s / capacity;
         // The comparison also drops NaN (the capacity is 0). A lower bound near 0 says nothing.
         let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.01);
+        let is_long = carried.ns >= LEAST_NS;
+        let waits = is_its_own && share >= BUSY && is_long;
+        let computes = self.gpu.is_some_and(gpu::computes);
+        let verdict = match (waits, computes) {
+            (true, false) => Some("communication"),
+            (false, true) if is_long && share < IDLE && !carried.partial => Some("compute"),
+            _ => None,
+        };
         telling.then(|| Bound {
             share: share.min(1.0),
             partial: carried.partial,
@@ -148,7 +131,7 @@ impl Job {
             seconds: carried.ns as f64 / 1e9,
             processes: self.processes,
             source: carried.source,
-            by_links: is_its_own && share >= BUSY && carried.ns >= LEAST_NS,
+            verdict,
             gpu: self.gpu,
         })
     }
@@ -186,17 +169,18 @@ impl Carried {
     }
 }
 
-impl Bound {
-    /// The judgement of each process, in their order; the snapshot is judged and has all rows.
-    pub(crate) fn find(snapshot: &Snapshot, gpus: &[GpuSample]) -> Vec<Option<Self>> {
-        let rows = &snapshot.processes;
-        let links = &snapshot.judgement.rows.links;
+impl Judgement {
+    /// How busy the links of each process were, in their order; the facts are those that were judged, with
+    /// all rows.
+    pub(crate) fn bounds(&self, facts: &Facts, gpus: &[GpuSample]) -> Vec<Option<Bound>> {
+        let rows = &facts.processes;
+        let links = &self.rows.links;
         let known = |ports: &[PortRow]| ports.iter().any(|port| port.rate_bps.is_some());
-        if links.is_empty() || !known(&snapshot.ports) {
+        if links.is_empty() || !known(&facts.ports) {
             return vec![None; rows.len()];
         }
         let mut ports = Ports::new();
-        for port in &snapshot.ports {
+        for port in &facts.ports {
             ports.entry(port.device_uid).or_default().push(port);
         }
         let mut jobs: BTreeMap<JobKey<'_>, Job> = BTreeMap::new();
@@ -215,7 +199,7 @@ impl Bound {
                 pids.entry(JobKey::of(row)).or_default().extend(row.pid);
             }
             for (key, job) in &mut jobs {
-                let of = |pids| GpuUse::of(pids, gpus, snapshot.mono_ns);
+                let of = |pids| gpu::use_of(pids, gpus, facts.mono_ns);
                 job.gpu = pids.get(key).and_then(of);
             }
         }
@@ -253,61 +237,5 @@ impl Bound {
                 .flatten()
         };
         rows.iter().map(of).collect()
-    }
-
-    /// The verdict as a stable word; `None` when there is none.
-    pub fn verdict(&self) -> Option<&'static str> {
-        let computes = self.gpu.is_some_and(|gpu| gpu.computes());
-        let idle = !self.partial && self.share < IDLE && self.seconds * 1e9 >= LEAST_NS as f64;
-        match (self.by_links, computes) {
-            (true, false) => Some("communication"),
-            (false, true) if idle => Some("compute"),
-            _ => None,
-        }
-    }
-
-    /// The judgement in one line of words.
-    pub fn line(&self) -> String {
-        let at_least = if self.partial { "at least " } else { "" };
-        let together = match (self.of_ports, self.processes) {
-            (true, _) => ", with all traffic of its ports".to_owned(),
-            (false, 1) => String::new(),
-            (false, more) => format!(", all {more} processes of the job together"),
-        };
-        let gpu = self
-            .gpu
-            .map(|gpu| format!("; {}", gpu.line()))
-            .unwrap_or_default();
-        let verdict = self
-            .verdict()
-            .map(|verdict| format!(": {verdict}-bound"))
-            .unwrap_or_default();
-        let share = if self.share > 0.0 && self.share < 0.01 {
-            "under 1".to_owned()
-        } else {
-            // Rounding down: 99.6 % must not read as 100 %.
-            format!("{:.0}", (self.share * 100.0).floor())
-        };
-        format!(
-            "{at_least}{share} % busy over the last {:.0} s{together}{gpu}{verdict}",
-            self.seconds
-        )
-    }
-}
-
-impl Serialize for Bound {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("Bound", if self.partial { 8 } else { 7 })?;
-        object.serialize_field("verdict", &self.verdict())?;
-        object.serialize_field("link_share", &Some(self.share).filter(|_| !self.partial))?;
-        if self.partial {
-            object.serialize_field("at_least", &self.share)?;
-        }
-        object.serialize_field("of", if self.of_ports { "ports" } else { "job" })?;
-        object.serialize_field("seconds", &self.seconds)?;
-        object.serialize_field("processes", &self.processes)?;
-        object.serialize_field("source", &self.source)?;
-        object.serialize_field("gpu", &self.gpu)?;
-        object.end()
     }
 }

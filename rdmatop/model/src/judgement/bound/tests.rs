@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     ib::{PortState, QpState, QpType},
-    snapshot::Traffic,
+    snapshot::{Snapshot, Traffic},
     testkit::{self, rows},
 };
 
@@ -49,7 +49,7 @@ fn recent(s: &mut Snapshot) -> &mut Recent {
 /// Returns the line about the first process.
 fn line(s: &Snapshot) -> Option<String> {
     let s = s.clone().judged(None);
-    Bound::find(&s, &[])[0].map(|bound| bound.line())
+    s.judgement.bounds(&s, &[])[0].map(|bound| bound.line())
 }
 
 fn said(s: &Snapshot) -> String {
@@ -176,7 +176,8 @@ fn the_processes_of_a_job_are_judged_together() {
     let mut s = two();
     let together = "80 % busy over the last 30 s, all 2 processes of the job together";
     assert_eq!(said(&s), format!("{together}: communication-bound"));
-    let judged = Bound::find(&s.clone().judged(None), &[]);
+    let judged = s.clone().judged(None);
+    let judged = judged.judgement.bounds(&judged, &[]);
     assert_eq!(judged[0], judged[1]);
     // On one link they share its capacity.
     Arc::make_mut(&mut s.qps[1]).device_uid = Some(1);

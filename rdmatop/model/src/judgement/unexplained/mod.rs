@@ -17,8 +17,8 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
+    facts::{DeviceRow, DeviceState, DevxObjects, Facts, PortRow, ProcessRow, QpRow},
     input::{Opener, OpenersSample},
-    snapshot::{DeviceRow, DeviceState, DevxObjects, PortRow, ProcessRow, QpRow, Snapshot},
 };
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::text;
@@ -82,22 +82,18 @@ impl AllUnexplained {
     }
 
     /// The unexplained ports of a snapshot with all rows. `openers`: who has which device open, if looked up.
-    pub(crate) fn find(snapshot: &Snapshot, openers: Option<&Arc<OpenersSample>>) -> Self {
-        let moving: Vec<&PortRow> = snapshot
-            .ports
-            .iter()
-            .filter(|port| moves(snapshot, port))
-            .collect();
+    pub(crate) fn find(facts: &Facts, openers: Option<&Arc<OpenersSample>>) -> Self {
+        let moving: Vec<&PortRow> = facts.ports.iter().filter(|port| moves(facts, port)).collect();
         if moving.is_empty() {
             return Self::default();
         }
         // Only now, because this looks at all QPs.
-        let explained = explained(snapshot);
+        let explained = explained(facts);
         let one = |port: &PortRow| {
-            let mut devices = snapshot.devices.iter();
+            let mut devices = facts.devices.iter();
             let device = devices.find(|device| device.uid == port.device_uid)?;
             let plain = device.state == Some(DeviceState::Registered) && !device.followed;
-            let none = plain && !explained.contains(&device.uid) && are_known(&snapshot.qps, device);
+            let none = plain && !explained.contains(&device.uid) && are_known(&facts.qps, device);
             none.then(|| Unexplained::new(device, port.port, openers.cloned()))
         };
         Self(moving.into_iter().filter_map(one).collect())
@@ -183,13 +179,13 @@ impl Serialize for Unexplained {
 }
 
 /// Whether a port moves so many bytes, all of them of queue pairs, that some queue pair must have moved them.
-fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
+fn moves(facts: &Facts, port: &PortRow) -> bool {
     let rate = |counter: Option<crate::value::Counter>| counter.and_then(|counter| counter.rate);
     let now = [port.tx_bytes, port.rx_bytes].into_iter().filter_map(rate);
     if !port.rdma_alone || now.sum::<f64>() < MUCH {
         return false;
     }
-    let records = snapshot.health.follows_qps && snapshot.health.lost_events == Some(0);
+    let records = facts.health.follows_qps && facts.health.lost_events == Some(0);
     let (tx, rx) = (&port.history.tx, &port.history.rx);
     let sums = tx.iter().zip(rx).rev().take(SAMPLES);
     let sums = sums.map(|(tx, rx)| tx.unwrap_or(0.0) + rx.unwrap_or(0.0));
@@ -198,26 +194,26 @@ fn moves(snapshot: &Snapshot, port: &PortRow) -> bool {
 
 /// Devices with a queue pair that may have moved data since the counters were read before, or with one that
 /// the kernel does not list and whose owner is known.
-fn explained(snapshot: &Snapshot) -> BTreeSet<u64> {
-    let able = |qp: &&Arc<QpRow>| !is_of_the_core(qp) && (qp.exited || may_move(qp, snapshot.mono_ns));
-    snapshot
+fn explained(facts: &Facts) -> BTreeSet<u64> {
+    let able = |qp: &&Arc<QpRow>| !is_of_the_core(qp) && (qp.exited || may_move(qp, facts.mono_ns));
+    facts
         .qps
         .iter()
         .filter(able)
         .filter_map(|qp| qp.device_uid)
-        .chain(unlisted_qps(snapshot).filter_map(|objects| objects.device_uid))
+        .chain(unlisted_qps(facts).filter_map(|objects| objects.device_uid))
         .collect()
 }
 
 /// Queue pairs that the kernel does not list and whose making was seen, with their owners.
-fn unlisted_qps(snapshot: &Snapshot) -> impl Iterator<Item = &DevxObjects> {
-    snapshot.processes.iter().flat_map(ProcessRow::unlisted_qps)
+fn unlisted_qps(facts: &Facts) -> impl Iterator<Item = &DevxObjects> {
+    facts.processes.iter().flat_map(ProcessRow::unlisted_qps)
 }
 
 /// Of how many queue pairs that the kernel does not list no fault and no state is seen, in words; `None`: of
 /// none that is known.
-pub fn unseen_qps(snapshot: &Snapshot) -> Option<String> {
-    let all = || unlisted_qps(snapshot);
+pub fn unseen_qps(facts: &Facts) -> Option<String> {
+    let all = || unlisted_qps(facts);
     let devices: BTreeSet<_> = all().map(|objects| &objects.device).collect();
     let count: u64 = all().map(DevxObjects::carriers).sum();
     let on = match devices.first()? {

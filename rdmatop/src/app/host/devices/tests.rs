@@ -15,8 +15,7 @@ use rdmatop_base::exclude::Excluded;
 use rdmatop_model::{
     engine::{Engine, EngineConfig},
     input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
-    judgement::Quantity,
-    snapshot::PortRow,
+    snapshot::{PortRow, Quantity},
     value::Counter,
 };
 use rdmatop_sources::{

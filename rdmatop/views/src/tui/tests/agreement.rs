@@ -165,11 +165,12 @@ fn a_qp_that_may_be_used_past_the_probes_says_so_on_page_and_in_text() {
 #[test]
 fn the_screen_the_text_and_the_json_agree() {
     let mut waiting = testkit::busy();
+    let now_ns = waiting.mono_ns;
     for (at, state) in [(0, 1), (1, 4)] {
         let qp = Arc::make_mut(&mut waiting.qps[at]);
         (qp.state, qp.qp_type) = (Some(QpState(state)), Some(rdmatop_model::ib::QpType(2)));
         qp.timeline = Arc::new(vec![rdmatop_model::snapshot::Step {
-            mono_ns: waiting.mono_ns,
+            mono_ns: now_ns,
             state: QpState(state),
             duration_ns: None,
         }]);

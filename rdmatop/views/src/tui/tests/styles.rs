@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::super::theme::THEMES;
 use super::*;
-use rdmatop_model::{judgement::Bound, value::Source};
+use rdmatop_model::{snapshot::Bound, value::Source};
 
 fn cell_at<'a>(buf: &'a Buffer, text: &str) -> Option<&'a ratatui::buffer::Cell> {
     (0..buf.area.height).find_map(|y| {
@@ -176,7 +176,7 @@ fn exactly_one_row_is_selected_and_moves_with_the_cursor() {
 
 #[test]
 fn the_detail_of_a_process_says_how_busy_its_known_links_are() {
-    let shown = |by_links: bool, partial: bool| {
+    let shown = |waits: bool, partial: bool| {
         let mut s = testkit::one_row();
         s.processes[0].bound = Some(Bound {
             share: 0.937,
@@ -185,7 +185,7 @@ fn the_detail_of_a_process_says_how_busy_its_known_links_are() {
             seconds: 30.0,
             processes: 1,
             source: Source::Hw,
-            by_links,
+            verdict: waits.then_some("communication"),
             gpu: None,
         });
         let mut state = state(s, Tab::Processes, (120, 40));

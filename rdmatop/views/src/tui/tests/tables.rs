@@ -29,7 +29,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
     let mut snapshot = testkit::busy();
     snapshot
         .processes
-        .extend(rdmatop_model::testkit::full::snapshot().processes);
+        .extend(rdmatop_model::testkit::full::snapshot().facts.processes);
     // Two processes that sort alike, with PIDs in the other order.
     let mut twin = snapshot.processes[0].clone();
     (twin.uid, twin.pid) = (999, Some(1));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 #[cfg(doc)]
-use super::{DeviceRow, ProcessRow, Snapshot};
+use super::{DeviceRow, Facts, ProcessRow};
 use super::{History, Traffic};
 use crate::{
     ib::{Gid, QpState, QpType},
@@ -74,7 +74,7 @@ pub struct QpRow {
 }
 
 impl QpRow {
-    /// Age at a time of `CLOCK_MONOTONIC` ([`Snapshot::mono_ns`]), ns. It is no field: an age would change
+    /// Age at a time of `CLOCK_MONOTONIC` ([`Facts::mono_ns`]), ns. It is no field: an age would change
     /// the row at every snapshot, and the rows of ten thousand idle QPs could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {
         mono_ns.checked_sub(self.born_mono_ns?)

@@ -7,8 +7,9 @@
 use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
 
-use super::ib::Gid;
-use super::snapshot::{QpRow, Snapshot};
+use super::Judgement;
+use crate::facts::{Facts, QpRow};
+use crate::ib::Gid;
 
 /// The other end of a QP.
 #[derive(Clone, Copy, Debug)]
@@ -99,24 +100,24 @@ fn follow_each_other(one: &QpRow, other: &QpRow) -> bool {
     near(one.sq_psn, other.rq_psn) && near(other.sq_psn, one.rq_psn)
 }
 
-impl Snapshot {
-    /// Whether the port of a QP has this address; `None` when its addresses are not known.
-    fn has(&self, qp: &QpRow, gid: Gid) -> Option<bool> {
-        let mut known = None;
-        let is_its = |port: &u32| qp.port.is_none_or(|own| own == *port);
-        let ports = self.ports.iter();
-        for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid && is_its(&row.port)) {
-            match &port.gids {
-                Some(gids) if gids.iter().any(|own| own.gid == gid) => return Some(true),
-                Some(_) => known = Some(false),
-                None => {}
-            }
+/// Whether the port of a QP has this address; `None` when its addresses are not known.
+fn has(facts: &Facts, qp: &QpRow, gid: Gid) -> Option<bool> {
+    let mut known = None;
+    let is_its = |port: &u32| qp.port.is_none_or(|own| own == *port);
+    let ports = facts.ports.iter();
+    for port in ports.filter(|row| Some(row.device_uid) == qp.device_uid && is_its(&row.port)) {
+        match &port.gids {
+            Some(gids) if gids.iter().any(|own| own.gid == gid) => return Some(true),
+            Some(_) => known = Some(false),
+            None => {}
         }
-        known
     }
+    known
+}
 
-    /// Who is at the other end of a QP; `None` when it is not known.
-    pub fn peer(&self, qp: &QpRow) -> Option<Peer<'_>> {
+impl Judgement {
+    /// Who is at the other end of a QP of the facts that were judged; `None` when it is not known.
+    pub fn peer<'a>(&self, facts: &'a Facts, qp: &QpRow) -> Option<Peer<'a>> {
         let elsewhere = qp.remote_gid.map(Peer::At);
         let Some(remote) = qp.remote_qpn.filter(|_| !qp.exited) else {
             return elsewhere;
@@ -126,12 +127,12 @@ impl Snapshot {
         let (mut of_sure, mut of_open) = (0, 0);
         // Of QPs with these numbers on several devices.
         let (mut near, mut of_near) = (None, 0);
-        for at in self.judgement.by_numbers().places(&self.qps, remote, qp.qpn) {
-            let Some(other) = self.qps.get(at).filter(|other| other.uid != qp.uid) else {
+        for at in self.rows.by_numbers.places(&facts.qps, remote, qp.qpn) {
+            let Some(other) = facts.qps.get(at).filter(|other| other.uid != qp.uid) else {
                 continue;
             };
-            let there = qp.remote_gid.and_then(|gid| self.has(other, gid));
-            let back = other.remote_gid.and_then(|gid| self.has(qp, gid));
+            let there = qp.remote_gid.and_then(|gid| has(facts, other, gid));
+            let back = other.remote_gid.and_then(|gid| has(facts, qp, gid));
             match (there, back) {
                 (Some(false), _) | (_, Some(false)) => {}
                 (None, None) => {
@@ -158,6 +159,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::input::PortGid;
+    use crate::snapshot::Snapshot;
     use crate::testkit::{self, rows};
     use proptest::prelude::*;
 
@@ -296,7 +298,7 @@ mod tests {
                     prop_assert_eq!((Some(qp.qpn), qp.remote_qpn), (row.remote_qpn, Some(row.qpn)));
                     prop_assert!(known || !sure);
                     if let (Some(to), true) = (row.remote_gid, known) {
-                        prop_assert_eq!(s.has(qp, to), Some(true));
+                        prop_assert_eq!(has(&s, qp, to), Some(true));
                     }
                 }
             }

@@ -4,10 +4,9 @@ use std::{net::SocketAddr, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::{DevxObjects, History, NamedCounter, Traffic};
+use super::{Bound, DevxObjects, History, NamedCounter, Traffic};
 use crate::{
     input::{GpuPlace, LimitReached, LockedMemory},
-    judgement::Bound,
     value::{Counter, Shared, Source},
 };
 

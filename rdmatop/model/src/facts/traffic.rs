@@ -29,7 +29,7 @@ pub(crate) const FLUSH: usize = 5;
 /// The place of a member of the slot among its counters.
 macro_rules! place {
     ($member:ident) => {
-        (std::mem::offset_of!(QpSlot, $member) - $crate::snapshot::FIRST) / size_of::<u64>()
+        (std::mem::offset_of!(QpSlot, $member) - $crate::facts::FIRST) / size_of::<u64>()
     };
 }
 

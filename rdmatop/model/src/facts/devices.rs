@@ -10,7 +10,6 @@ use super::{History, Recent};
 use crate::{
     ib::{PhysState, PortState},
     input::{PcieLink, PortGid},
-    judgement::Quantity,
     value::{Counter, Shared, Source},
 };
 
@@ -123,6 +122,39 @@ impl DeviceRow {
 /// Whether a library may make queue pairs past ib_core on a device of this driver.
 pub fn may_hide_qps(driver: Option<&str>) -> bool {
     driver.is_none_or(|driver| driver.starts_with("mlx5"))
+}
+
+/// What of a QP, a process or a device may not be observable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Work requests, their bytes, completions and errors.
+    WorkRequests,
+    /// Bytes on the wire.
+    WireBytes,
+    /// Packets that are sent again.
+    Retransmissions,
+    /// Waits for a receiver without buffers.
+    ReceiverWaits,
+    /// How long work requests take.
+    Latency,
+    /// What becomes of work requests whose posts are counted: completions, errors, retransmissions, waits,
+    /// times.
+    Completions,
+}
+
+impl Quantity {
+    /// The quantity's name, in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::WorkRequests => "work requests",
+            Self::WireBytes => "bytes on the wire",
+            Self::Retransmissions => "packets sent again",
+            Self::ReceiverWaits => "waits for a receiver",
+            Self::Latency => "times of work requests",
+            Self::Completions => "completions, errors and times",
+        }
+    }
 }
 
 /// Something that cannot be observed on the devices of a driver, and why.
