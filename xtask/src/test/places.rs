@@ -60,6 +60,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("live::the_screen_shows_what_perftest_did", &["5.10"]),
     // SoftRoCE counts bytes since 7.2; on older kernels the test says so.
     ("by_ports::", &["7.2"]),
+    ("port_shares::", &["7.2"]),
     // The counters that netlink and sysfs have on the newest kernel.
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
