@@ -1,7 +1,8 @@
 //! A user of ports, which moves exactly what it is told to.
 //!
-//! `port-user --devices D,D.. [--size 4096] [--ud]` makes a queue pair on each device that is named, with a
-//! buffer of SIZE bytes, and prints `{"ready":true,"pid":..,"ends":[[qpn,"GID in 32 digits",addr,rkey],..]}`.
+//! `port-user --devices D,D.. [--size 4096] [--ud] [--idle 0]` makes a queue pair on each device that is
+//! named, with a buffer of SIZE bytes, and IDLE that are connected to themselves on the first. It prints
+//! `{"ready":true,"pid":..,"ends":[[qpn,"GID in 32 digits",addr,rkey],..]}`.
 //! Each line on stdin is an order; the answer `{"done":N}` counts the orders.
 //! * `connect I MTU QPN GID ADDR RKEY`: connects its queue pair I to such an end, with this `enum ibv_mtu`; a
 //!   UD one will send there;
@@ -25,6 +26,8 @@ use serde_json::{Value, json};
 
 /// The link-local GID, which any two ends of one link have without an address of their own.
 const GID: i32 = 0;
+/// `IBV_MTU_4096`.
+const MTU_4096: i32 = 5;
 const DEPTH: u64 = 16;
 const RECEIVES: u32 = 512;
 
@@ -66,6 +69,15 @@ impl End {
             ud,
             peer: None,
         })
+    }
+
+    /// A queue pair beside it that moves nothing.
+    fn idle(&self) -> Result<Qp> {
+        let qp = Qp::new(&self.pd, &self.cq, 1)?;
+        qp.to_init()?;
+        qp.to_rtr_by(qp.qpn(), &self.context.gid(GID)?, GID, MTU_4096)?;
+        qp.to_rts_patiently()?;
+        Ok(qp)
     }
 
     fn report(&self) -> Result<Value> {
@@ -163,10 +175,13 @@ fn main() -> Result<()> {
     let devices: String = args.value("--devices", "rxe0".into())?;
     let size: usize = args.value("--size", 4096)?;
     let ud = args.flag("--ud");
+    let idle: usize = args.value("--idle", 0)?;
     args.finish()?;
     unlimit_memlock()?;
     let ends = devices.split(',').map(|device| End::new(device, size, ud));
     let mut ends: Vec<End> = ends.collect::<Result<_>>()?;
+    let idle = (0..idle).map(|_| ends.first().context("no device")?.idle());
+    let _idle: Vec<Qp> = idle.collect::<Result<_>>()?;
     let said: Vec<Value> = ends.iter().map(End::report).collect::<Result<_>>()?;
     report(&json!({"ready": true, "pid": std::process::id(), "ends": said}))?;
     let mut done = 0;
