@@ -132,38 +132,62 @@ impl Way {
 pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
     let surplus = surplus(port, qps);
     [0, 1].map(|way| {
-        let (counted, explained) = (port.packets[way], total(qps, way));
-        let off = (counted - explained).abs();
-        // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
-        let unexplained = off + surplus[way];
+        let (counted, back) = (port.packets[way], 1 - way);
+        // Where nothing else is left, what PSNs do not explain is small, but for answers to READs.
         let large = match port.answers[way] {
-            false => unexplained,
+            false => f64::INFINITY,
             true if way == 0 && port.no_reads => 0.0,
-            // Of answers those to READs alone, each of which moves a PSN.
-            true => unexplained.min(read(qps, 1 - way)),
+            true => read(qps, back),
         };
-        let mut rest = (large + port.skew(way)) * ANY + (unexplained - large) * SMALL;
-        let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-        for qp in qps {
-            let most_of_it = qp.psns[way] * qp.most(port);
-            match qp.user {
-                Some(user) => {
-                    let (packets, most) = users.entry(user).or_default();
-                    *packets += qp.psns[way];
-                    *most += most_of_it;
-                }
-                None => rest += most_of_it,
-            }
-        }
-        (counted > 0.0 && off <= counted * DISTANCE).then(|| Way {
-            bytes: port.bytes[way],
-            surplus: surplus[way],
-            rest,
-            all: users.values().map(|(_, most)| most).sum(),
-            users,
-            explained: (explained / counted).min(1.0),
-        })
+        let sent = explained(port, qps, way, |qp| qp.psns[way], (surplus[way], large));
+        // Or all that moved the PSNs of the other direction was answers, but for as many packets as moved there.
+        let others = port.packets[back] + port.skew(back);
+        let large = if port.answers[way] { 0.0 } else { f64::INFINITY };
+        let moved = |qp: &QpRates| qp.psns[way] + if qp.may_read { qp.psns[back] } else { 0.0 };
+        let read = explained(port, qps, way, moved, (others, large));
+        let holds = |way: &Way| counted > 0.0 && (way.explained - 1.0).abs() <= DISTANCE;
+        let both = [sent, read].into_iter().filter(holds);
+        let mut best = both.min_by(|one, other| one.rest.total_cmp(&other.rest))?;
+        best.explained = best.explained.min(1.0);
+        Some(best)
     })
+}
+
+/// What a direction of a port is if queue pairs moved so many packets there, of which `surplus` may be too
+/// many, and if of what is not explained so many are `large`.
+fn explained(
+    port: &PortRates,
+    qps: &[QpRates],
+    way: usize,
+    moved: impl Fn(&QpRates) -> f64,
+    (surplus, large): (f64, f64),
+) -> Way {
+    let counted = port.packets[way];
+    let sum: f64 = qps.iter().map(&moved).sum();
+    // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
+    let unexplained = (counted - sum).abs() + surplus;
+    let large = large.min(unexplained);
+    let mut rest = (large + port.skew(way)) * ANY + (unexplained - large) * SMALL;
+    let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for qp in qps {
+        let most_of_it = moved(qp) * qp.most(port);
+        match qp.user {
+            Some(user) => {
+                let (packets, most) = users.entry(user).or_default();
+                *packets += moved(qp);
+                *most += most_of_it;
+            }
+            None => rest += most_of_it,
+        }
+    }
+    Way {
+        bytes: port.bytes[way],
+        surplus,
+        rest,
+        all: users.values().map(|(_, most)| most).sum(),
+        users,
+        explained: sum / counted,
+    }
 }
 
 fn total(qps: &[QpRates], way: usize) -> f64 {

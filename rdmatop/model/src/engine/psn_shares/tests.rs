@@ -189,6 +189,22 @@ fn who_reads_and_who_writes_is_told_apart_only_where_reads_are_counted() {
 }
 
 #[test]
+fn users_that_all_read_or_are_all_read_are_told_apart_by_their_answers() {
+    let of = |work| {
+        let pair = |user: u32| Pair {
+            user: user.into(),
+            work,
+            messages: 1000 * user,
+            ..LARGE
+        };
+        Truth::of(&[pair(1), pair(3)], false).holds()
+    };
+    // Requests are few, and nobody knows of how many each user's answers are.
+    assert_eq!(of(Work::Reads), [[None, Some(true)]; 2]);
+    assert_eq!(of(Work::IsRead), [[Some(true), None]; 2]);
+}
+
+#[test]
 fn packets_that_no_psn_explains_silence_it() {
     let hidden = Pair {
         user: 2,
