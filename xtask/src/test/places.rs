@@ -65,6 +65,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
     ("testnic::shares::", &["6.1"]),
+    ("testnic::psn::", &["6.1"]),
     // What a program reads of the caller's memory.
     ("testnic::devx::", &["6.1"]),
 ];
