@@ -153,8 +153,8 @@ impl Batches {
     }
 
     /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns, each with
-    /// the index of its device and whether it moves; one at rest has moved no PSN since it was read. Of a port
-    /// with more of them than may be asked for in a second none is.
+    /// the index of its device and whether it moves. One at rest is read once: from then on no PSN moves there
+    /// before the port does. Of a port with more of them than may be asked for in a second none is.
     pub(super) fn plan(&mut self, shared: &BTreeMap<Place, (u32, bool)>, qps: &[Arc<QpRow>], now_ns: u64) {
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));
@@ -169,8 +169,11 @@ impl Batches {
         let mut numbers: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
         if !shared.is_empty() {
             for qp in qps.iter().filter(|qp| is_asked(qp)) {
-                let place = qp.device_uid.zip(qp.port);
-                if let Some(place) = place.filter(|place| shared.get(place).is_some_and(|(_, moves)| *moves)) {
+                let is_due = |place: &Place| {
+                    let was_read = self.ports.get(place).is_some_and(|port| port.asked_ns > 0);
+                    shared.get(place).is_some_and(|(_, moves)| *moves || !was_read)
+                };
+                if let Some(place) = qp.device_uid.zip(qp.port).filter(is_due) {
                     numbers.entry(place).or_default().push(qp.qpn);
                 }
             }
