@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
 use rdmatop_common::counters::loss;
 
 use super::*;
@@ -223,6 +224,49 @@ fn nobody_asks_where_one_user_is_alone_or_nothing_moves() {
         idle.second(0);
         // Before the second reading of the port it is not known that it rests.
         assert!(idle.asked == 0 || idle.second <= 3);
+    }
+}
+
+/// What is shown of what a process sent in the last second, and in all, against the truth.
+fn holds(snapshot: &Snapshot, pid: u32, second: f64, all: u64) {
+    let Some(counter) = row(snapshot, pid).traffic.tx_bytes else { return };
+    assert!(!counter.partial || counter.total <= all, "{counter:?} of {all}");
+    let Some(rate) = counter.rate else { return };
+    let is_right = match (counter.rate_known(), counter.source) {
+        (Known::Exact, Source::Psn) => (rate - second).abs() <= second * 0.05,
+        (Known::AtMost, _) => rate >= second * (1.0 - 1e-9),
+        (known, _) => known == Known::AtLeast && rate <= second,
+    };
+    assert!(is_right, "{pid}: {counter:?} of {second}");
+}
+
+proptest! {
+    #[test]
+    fn each_second_of_a_history_of_users_is_shown_as_it_was(
+        seconds in prop::collection::vec(
+            (0..5_usize, prop::sample::select(vec![0, 60, 1_000, 9_000, 30_000_u32]), 0..20_u64, any::<bool>()),
+            4..20,
+        ),
+    ) {
+        let pairs = (0..5).map(|n| sender(10 + n, 231 + n % 4, 1_000 * n));
+        let mut nic = Shared::new(1, pairs.collect());
+        let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+        for (number, packets, beside, is_new) in seconds {
+            nic.pairs[number].moves[0] = packets;
+            if is_new {
+                // Another one takes its place.
+                nic.pairs[number].qpn += 10;
+            }
+            // Packets that no PSN explains: mostly none.
+            let snapshot = nic.second(if beside > 15 { 100 * beside } else { 0 });
+            for pid in 231..235 {
+                let own = nic.pairs.iter().filter(|pair| pair.pid == pid);
+                let moved: u64 = own.map(|pair| u64::from(pair.moves[0]) * FULL).sum();
+                let all = all.entry(pid).or_default();
+                *all += moved;
+                holds(&snapshot, pid, moved as f64, *all);
+            }
+        }
     }
 }
 
