@@ -14,7 +14,8 @@ pub fn say(line: &str) {
 /// The largest error of a source that docs/model.md names for test `test`, as a part of the truth.
 pub fn documented(source: &str, test: &str) -> Option<f64> {
     let rows = include_str!("../../docs/model.md").lines();
-    let mut rows = rows.filter(|row| row.starts_with(&format!("| `{source}` |")) && row.contains(&format!("`{test}`")));
+    let mut rows =
+        rows.filter(|row| row.starts_with(&format!("| `{source}` |")) && row.contains(&format!("`{test}`")));
     let error = rows.next()?.trim_end_matches(" % |").rsplit(' ').next()?;
     Some(error.parse::<f64>().ok()? / 100.0)
 }

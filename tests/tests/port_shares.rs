@@ -17,8 +17,8 @@ use rdmatop_tests::{
 };
 use serde_json::Value;
 
-/// Headers of each packet: IPv6, UDP, BTH, ICRC; of a packet that says where it reads or writes; of an answer;
-/// of a datagram.
+/// Headers of each packet: IPv6, UDP, BTH, ICRC; of a packet that says where it reads or writes; of an
+/// answer; of a datagram.
 const HEADERS: u64 = 40 + 8 + 12 + 4;
 const RETH: u64 = 16;
 const AETH: u64 = 4;
@@ -437,7 +437,8 @@ impl Stage {
         let devices: Vec<_> = own.map(|flow| device(self.links[flow.link], side)).collect();
         let ud = self.of.flows[0].op == Ud;
         let idle = if side == 0 { self.of.idle } else { 0 };
-        self.parties.insert((side, number), Party::start(&devices, ud, idle)?);
+        self.parties
+            .insert((side, number), Party::start(&devices, ud, idle)?);
         Ok(())
     }
 
@@ -557,7 +558,12 @@ impl Found {
         if want != Any && is != want {
             wrong.push(format!("{want:?} was expected"));
         }
-        let line = format!("{what}: {}..={}: {text} {}", truth.least, truth.most, wrong.join(", "));
+        let line = format!(
+            "{what}: {}..={}: {text} {}",
+            truth.least,
+            truth.most,
+            wrong.join(", ")
+        );
         if !wrong.is_empty() {
             self.wrong.push(line.clone());
         }
@@ -580,7 +586,10 @@ impl Links {
         }
         for link in 0..count {
             let [a, b] = [0, 1].map(|side| device(link, side));
-            let _ = writeln!(script, "ip link add v{a} mtu 9000 type veth peer name v{b} mtu 9000");
+            let _ = writeln!(
+                script,
+                "ip link add v{a} mtu 9000 type veth peer name v{b} mtu 9000"
+            );
             for end in [a, b] {
                 let _ = writeln!(script, "ip link set v{end} up");
                 let _ = writeln!(script, "rdma link add {end} type rxe netdev v{end}");
@@ -592,7 +601,8 @@ impl Links {
                 let netdev = format!("v{}", device(link, side));
                 // The last column of an address that can be used has no sign of a check.
                 let has = |text: String| text.lines().any(|line| line.ends_with(&format!(" 80 {netdev}")));
-                let ready = || fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| has(squeezed(&text)));
+                let ready =
+                    || fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| has(squeezed(&text)));
                 wait::until("a link-local address", PATIENCE, ready)?;
             }
         }
@@ -627,7 +637,10 @@ fn judge(stage: &Stage, sample: &Snapshot, found: &mut Found) -> Result<()> {
         let row = sample.process(stage.parties[&who].pid)?;
         let side = who.0;
         for (way, (direction, key, _)) in WAYS.into_iter().enumerate() {
-            let what = format!("{}: process {} of {} {direction}", situation.name, who.1, SIDES[side]);
+            let what = format!(
+                "{}: process {} of {} {direction}",
+                situation.name, who.1, SIDES[side]
+            );
             let port = sample.port(&device(stage.links[0], side), 1)?;
             let rate = port.rate(key).context("the port has no rate")?;
             let seconds = moved(0, side, way) as f64 / rate.max(f64::MIN_POSITIVE);
@@ -639,7 +652,10 @@ fn judge(stage: &Stage, sample: &Snapshot, found: &mut Found) -> Result<()> {
                 if !(truth.least..=truth.most).contains(&all) {
                     found.wrong.push(format!("{what}: {all} of {truth:?}"));
                 }
-                truth = Bytes { least: all, most: all };
+                truth = Bytes {
+                    least: all,
+                    most: all,
+                };
             }
             found.compare(&what, row.field(key), truth, want, seconds);
         }
@@ -676,10 +692,13 @@ fn hold(test: &str, asked: &'static [Situation]) -> Result<()> {
         return Ok(());
     };
     if lab::hw_counter(lab::DEVICE, "sent_bytes")?.is_none() {
-        skip(test, &format!("SoftRoCE of Linux {} counts no bytes", lab.release));
+        skip(
+            test,
+            &format!("SoftRoCE of Linux {} counts no bytes", lab.release),
+        );
         return Ok(());
     }
-    let _links = Links::up(asked.iter().map(|situation| situation.links()).sum())?;
+    let _links = Links::up(asked.iter().map(Situation::links).sum())?;
     let mut next = 0;
     let mut stages = Vec::new();
     for situation in asked {
@@ -720,7 +739,10 @@ fn hold(test: &str, asked: &'static [Situation]) -> Result<()> {
     for line in &found.lines {
         say(line);
     }
-    say(&format!("{test}: the worst share is {:.2} % off", found.worst * 100.0));
+    say(&format!(
+        "{test}: the worst share is {:.2} % off",
+        found.worst * 100.0
+    ));
     table.check(&lab, test);
     ensure!(found.wrong.is_empty(), "{}", found.wrong.join("\n"));
     Ok(())

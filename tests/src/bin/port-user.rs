@@ -125,7 +125,10 @@ impl End {
                 done += 1;
                 moved = Instant::now();
             } else {
-                ensure!(moved.elapsed() < Duration::from_mins(1), "no completion in a minute");
+                ensure!(
+                    moved.elapsed() < Duration::from_mins(1),
+                    "no completion in a minute"
+                );
                 thread::yield_now();
             }
         }

@@ -377,7 +377,8 @@ impl Qp {
     pub fn post_ud(&self, wr_id: u64, length: u32, local: &Mr, to: (&Ah, u32)) -> io::Result<()> {
         let (raw, ah) = (self.raw.as_ptr(), to.0.raw.as_ptr());
         // SAFETY: a live QP and a live address; the provider checks the buffer against its key.
-        check(unsafe { ffi::shim_post_ud(raw, wr_id, local.addr(0), length, local.lkey(), ah, to.1) }).map(drop)
+        check(unsafe { ffi::shim_post_ud(raw, wr_id, local.addr(0), length, local.lkey(), ah, to.1) })
+            .map(drop)
     }
 
     /// RTR to RTS. On rxe a `retry_cnt` of 7 means endless.

@@ -62,8 +62,16 @@ fn situations() -> Vec<Situation> {
     };
     let both: Vec<Pair> = each(4, Writes, 80).chain(each(4, IsWritten, 80)).collect();
     vec![
-        of("WRITE 1:3", vec![(0, Writes, 100, LARGE), (1, Writes, 300, LARGE)], [Share, Bound]),
-        of("written 1:3", vec![(0, IsWritten, 100, LARGE), (1, IsWritten, 300, LARGE)], [Bound, Share]),
+        of(
+            "WRITE 1:3",
+            vec![(0, Writes, 100, LARGE), (1, Writes, 300, LARGE)],
+            [Share, Bound],
+        ),
+        of(
+            "written 1:3",
+            vec![(0, IsWritten, 100, LARGE), (1, IsWritten, 300, LARGE)],
+            [Bound, Share],
+        ),
         // A card counts no READs of its own, so what it receives may be answers.
         of("WRITE both ways, four of one size", both.clone(), [Share, Any]),
         Situation {
@@ -72,10 +80,26 @@ fn situations() -> Vec<Situation> {
         },
         // Their paths were set before the window: 48 bytes of each packet may be headers or not, which is a
         // tenth of an eighth of all.
-        of("WRITE, eight of one size", each(8, Writes, 40).collect(), [Bound, Bound]),
-        of("READ beside WRITE", vec![(0, Reads, 100, LARGE), (1, IsWritten, 100, LARGE)], [Any, Any]),
-        of("one reads and one is read", vec![(0, Reads, 100, LARGE), (1, IsRead, 100, LARGE)], [Any, Any]),
-        of("64 bytes beside 4 KiB", vec![(0, Writes, 9000, 64), (1, Writes, 9000, 4096)], [Bound, Bound]),
+        of(
+            "WRITE, eight of one size",
+            each(8, Writes, 40).collect(),
+            [Bound, Bound],
+        ),
+        of(
+            "READ beside WRITE",
+            vec![(0, Reads, 100, LARGE), (1, IsWritten, 100, LARGE)],
+            [Any, Any],
+        ),
+        of(
+            "one reads and one is read",
+            vec![(0, Reads, 100, LARGE), (1, IsRead, 100, LARGE)],
+            [Any, Any],
+        ),
+        of(
+            "64 bytes beside 4 KiB",
+            vec![(0, Writes, 9000, 64), (1, Writes, 9000, 4096)],
+            [Bound, Bound],
+        ),
     ]
 }
 
@@ -98,7 +122,11 @@ impl Situation {
             let data = usize::from(matches!(work, Reads | IsWritten));
             add(data, packets, messages * size);
             // A request each of READs, an acknowledgement for 64 packets of WRITEs.
-            let small = if matches!(work, Reads | IsRead) { *messages } else { packets / 64 };
+            let small = if matches!(work, Reads | IsRead) {
+                *messages
+            } else {
+                packets / 64
+            };
             add(1 - data, small, 4);
             let mut by = [0; 2];
             by[usize::from(matches!(work, IsWritten | IsRead))] = packets;
@@ -144,13 +172,21 @@ fn judge(shown: &Value, truth: u64, want: Want, seconds: f64) -> (String, Option
     let (is, wrong, error) = match (rate(shown), rate(&shown["at_most"])) {
         (Some(share), None) if shown["source"] == "psn" => {
             let error = (share - truth).abs() / truth;
-            (Share, Some(error) > documented("psn", "testnic::psn"), Some(error))
+            (
+                Share,
+                Some(error) > documented("psn", "testnic::psn"),
+                Some(error),
+            )
         }
         (None, Some(most)) => (Bound, most < truth * 0.999, None),
         _ => (Any, true, None),
     };
     let bad = wrong || (want != Any && is != want);
-    let text = if bad { format!("{want:?} of {truth}: {shown}") } else { String::new() };
+    let text = if bad {
+        format!("{want:?} of {truth}: {shown}")
+    } else {
+        String::new()
+    };
     (text, error)
 }
 
@@ -172,7 +208,9 @@ fn shares_by_psn_hold_where_a_card_moves_them() -> Result<()> {
         let mut holders = Vec::new();
         let mut qpns = vec![0; situation.pairs.len()];
         for user in 0..situation.users() {
-            let own: Vec<usize> = (0..qpns.len()).filter(|at| situation.pairs[*at].0 == user).collect();
+            let own: Vec<usize> = (0..qpns.len())
+                .filter(|at| situation.pairs[*at].0 == user)
+                .collect();
             let devices = vec![port.device.as_str(); own.len()].join(",");
             let traffic = Traffic::start("raw-qps", &["--gid", &gid.to_string(), "--devices", &devices])?;
             let said = traffic.ready()?;

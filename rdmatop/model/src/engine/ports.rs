@@ -372,7 +372,9 @@ impl Port {
             packets: [of(Role::TxPackets)?, of(Role::RxPackets)?],
             bytes: [of(Role::TxBytes)?, of(Role::RxBytes)?],
             reads: named(READS),
-            again: again.filter(|_| !counted.is_empty()).map(|again| again.saturating_add(more)),
+            again: again
+                .filter(|_| !counted.is_empty())
+                .map(|again| again.saturating_add(more)),
             has_ethernet: self.provider.counts_ethernet(),
         })
     }

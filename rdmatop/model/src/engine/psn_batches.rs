@@ -128,7 +128,8 @@ impl Batches {
         now_ns: u64,
     ) -> Option<&mut Shown> {
         let port = self.ports.get_mut(&place)?;
-        let of_it = |qp: &&Arc<QpRow>| qp.device_uid == Some(place.0) && qp.port.is_none_or(|port| port == place.1);
+        let of_it =
+            |qp: &&Arc<QpRow>| qp.device_uid == Some(place.0) && qp.port.is_none_or(|port| port == place.1);
         let rows = || qps.iter().filter(of_it).map(|qp| &**qp);
         if let Some(last) = &port.last {
             port.others |= !all_listed || rows().any(|qp| is_another(qp, last.at_ns));
@@ -152,9 +153,10 @@ impl Batches {
         port.shown.as_mut().filter(|shown| now_ns <= shown.until_ns)
     }
 
-    /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns, each with
-    /// the index of its device and whether it moves. One at rest is read once: from then on no PSN moves there
-    /// before the port does. Of a port with more of them than may be asked for in a second none is.
+    /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns, each
+    /// with the index of its device and whether it moves. One at rest is read once: from then on no PSN
+    /// moves there before the port does. Of a port with more of them than may be asked for in a second none
+    /// is.
     pub(super) fn plan(&mut self, shared: &BTreeMap<Place, (u32, bool)>, qps: &[Arc<QpRow>], now_ns: u64) {
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));

@@ -15,7 +15,8 @@ const HEADERS: f64 = 106.0;
 const ETHERNET: f64 = 22.0;
 /// A packet at most, of whatever transport: those of DC and XRC have some more headers.
 const ANY: f64 = MTU.0 + HEADERS + 32.0;
-/// One that carries no data of a request and no answer to a READ at most: a management datagram is the largest.
+/// One that carries neither data of a request nor of an answer to a READ: a management datagram is the
+/// largest.
 const SMALL: f64 = 256.0 + HEADERS + 32.0;
 /// By how much an IPv4 header is shorter than one of IPv6.
 const LESS_BY_IPV4: f64 = 20.0;
@@ -34,8 +35,8 @@ pub(super) struct PortRates {
     pub(super) bytes: [f64; 2],
     /// The NIC counts the READs of peers, and there was none.
     pub(super) no_reads: bool,
-    /// The PSNs of all queue pairs that can have moved data are known, and nothing was sent twice: what they do
-    /// not explain are answers.
+    /// The PSNs of all queue pairs that can have moved data are known, and nothing was sent twice: what they
+    /// do not explain is answers.
     pub(super) answers: [bool; 2],
     /// The bytes are those of Ethernet, too.
     pub(super) has_ethernet: bool,
@@ -140,7 +141,7 @@ pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
             true => read(qps, back),
         };
         let sent = explained(port, qps, way, |qp| qp.psns[way], (surplus[way], large));
-        // Or all that moved the PSNs of the other direction was answers, but for as many packets as moved there.
+        // Or what moved the PSNs of the other direction was answers, but for as many packets as moved there.
         let others = port.packets[back] + port.skew(back);
         let large = if port.answers[way] { 0.0 } else { f64::INFINITY };
         let moved = |qp: &QpRates| qp.psns[way] + if qp.may_read { qp.psns[back] } else { 0.0 };

@@ -238,7 +238,10 @@ fn eight_users_of_one_size_are_told_apart_where_nothing_is_sent_again() {
             ..pair.clone()
         });
         let both: Vec<Pair> = writers.iter().cloned().chain(read).collect();
-        [sent(&Truth::of(&writers, false).holds()), sent(&Truth::of(&both, true).holds())]
+        [
+            sent(&Truth::of(&writers, false).holds()),
+            sent(&Truth::of(&both, true).holds()),
+        ]
     };
     let close = vec![Some(true); 8];
     assert_eq!(eight(0, 64), [close.clone(), close]);
