@@ -135,7 +135,8 @@ impl Batches {
             port.others |= !all_listed || rows().any(|qp| is_another(qp, last.at_ns));
         }
         if let Some(new) = port.new.take() {
-            let others = std::mem::take(&mut port.others);
+            // Who has others now may lose them at once: then they may have moved data in the next interval.
+            let others = std::mem::replace(&mut port.others, !all_listed);
             port.shown = None;
             if let Some(last) = port.last.take() {
                 port.shown = last.until(&new, rows(), (all_told, others));

@@ -642,7 +642,8 @@ impl Shares {
             && processes.count() == 1;
         let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
         let batches = Some(&mut self.batches).filter(|_| may_ask);
-        let knows = (seen.all_told, all_known && port.hidden.is_empty());
+        let all_listed = all_known && port.hidden.is_empty() && !seen.makers.carry(device.uid);
+        let knows = (seen.all_told, all_listed);
         let shown = batches.and_then(|batches| batches.look(place, seen.qps, knows, seen.now_ns));
         let new_seconds = shown
             .as_ref()

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rdmatop_common::counters::loss;
+use rdmatop_common::{counters::loss, event::kind};
 
-use super::*;
+use super::{devx::devx, *};
 use crate::{
     input::{DataPaths, EbpfState, PsnReading},
     value::{Counter, Known, Source},
@@ -314,6 +314,18 @@ fn what_is_not_explained_is_answers_where_nothing_else_can_have_moved() {
     record.prefix.device = bytes("rxe0");
     nic.apply(Input::Records(vec![Record::Qp(record)]));
     assert!(!all_shares(&mut nic), "it may have moved data before");
+    assert!(all_shares(&mut nic));
+    let Record::Devx(mut record) = devx(nic.second * SECOND + 5, 238, (0xf000, 1), Some(0x500), 500) else {
+        unreachable!()
+    };
+    record.prefix.device = bytes("rxe0");
+    nic.apply(Input::Records(vec![Record::Devx(record)]));
+    assert!(!all_shares(&mut nic), "the kernel does not list what it made");
+    record.prefix.kind = kind::DEVX_DESTROY;
+    record.prefix.ts_ns = nic.second * SECOND + 5;
+    nic.apply(Input::Records(vec![Record::Devx(record)]));
+    assert!(!all_shares(&mut nic), "it was there");
+    nic.seconds(2);
     assert!(all_shares(&mut nic));
     // One of XRC is not asked for.
     nic.pairs[8].qp_type = 9;
