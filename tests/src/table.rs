@@ -11,6 +11,15 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
+/// The largest error of a source that docs/model.md names for test `test`, as a part of the truth.
+pub fn documented(source: &str, test: &str) -> Option<f64> {
+    let rows = include_str!("../../docs/model.md").lines();
+    let mut rows =
+        rows.filter(|row| row.starts_with(&format!("| `{source}` |")) && row.contains(&format!("`{test}`")));
+    let error = rows.next()?.trim_end_matches(" % |").rsplit(' ').next()?;
+    Some(error.parse::<f64>().ok()? / 100.0)
+}
+
 /// One comparison of a counter.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -164,6 +173,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_sources_are_read_from_the_page() {
+        assert_eq!(documented("port", "port_shares"), Some(0.0));
+        assert!(documented("psn", "port_shares").is_some_and(|error| error > 0.0 && error <= 0.05));
+        assert_eq!(documented("psn", "no test"), None);
+    }
 
     #[test]
     fn an_unknown_counter_is_not_zero() {

@@ -29,6 +29,7 @@ mod live;
 mod lockdown;
 mod nccl_log;
 mod partial;
+mod port_shares;
 mod presence;
 mod privileges;
 mod queues;

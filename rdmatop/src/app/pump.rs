@@ -1,5 +1,6 @@
 //! Turns messages into snapshots and events: the one place that owns the engine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -127,6 +128,8 @@ pub(super) struct Pump {
     reported: bool,
     /// The engine was informed that the present round hangs.
     hung: bool,
+    /// In a mode that prints once: the PSNs that were read first, and are read again at the end.
+    psns: Arc<BTreeMap<u32, Vec<u32>>>,
     /// What the log of the maintainer has.
     noted: Noted,
 }
@@ -182,6 +185,7 @@ impl Pump {
             report,
             reported: false,
             hung: false,
+            psns: Arc::default(),
             noted: Noted::default(),
         };
         Ok((pump, ebpf))
@@ -249,10 +253,13 @@ impl Pump {
 
     /// As [`Pump::sample`], if the last sample shows that PSNs are of use: what they say takes two readings.
     pub(super) async fn sample_psns(&mut self) -> Result<(), Stop> {
-        if self.engine.psns().is_empty() {
+        let psns = self.engine.psns();
+        if psns.is_empty() {
             return Ok(());
         }
-        self.sample().await
+        self.sample().await?;
+        self.psns = psns;
+        Ok(())
     }
 
     async fn answer(&mut self) -> Result<(), Stop> {
@@ -445,7 +452,9 @@ impl Pump {
             let needs = self.ask_of_processes(&mut wants);
             wants.openers = wants.counters && needs.openers;
             if wants.counters {
-                wants.psns = needs.psns;
+                // What is due next is of other queue pairs, or is none: a second has not passed.
+                let again = last && !self.psns.is_empty();
+                wants.psns = if again { Arc::clone(&self.psns) } else { needs.psns };
             }
         }
         // A dump that began before the programs counted may miss QPs created in between.

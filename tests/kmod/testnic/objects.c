@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What a process can have of a device with uverbs: the device open, protection domains, completion queues and queue pairs.
- * Queue pairs take what they are told by modify_qp, and move nothing.
+ * Queue pairs take what they are told by modify_qp, and move nothing; a test moves their PSNs.
  */
+#include <linux/mutex.h>
 #include <rdma/ib_verbs.h>
 
 #include "testnic.h"
@@ -21,10 +22,15 @@ struct tn_cq {
 
 struct tn_qp {
 	struct ib_qp core;
+	struct list_head node;
 	enum ib_qp_state state;
 	enum ib_mtu path_mtu;
 	u32 dest;
+	u32 sq_psn, rq_psn;	/* of 24 bits; under qps_lock from the first modify on */
 };
+
+static DEFINE_MUTEX(qps_lock);
+static LIST_HEAD(qps);		/* of all devices */
 
 /* Linux 6.11 gave the creation of a CQ other arguments, and a later one an operation of its own for programs. */
 #ifdef TN_CQ_BUNDLE
@@ -79,6 +85,9 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_u
 		return -EOPNOTSUPP;
 	/* 0 and 1 are for MADs. */
 	qp->qp_num = 16 + (atomic_inc_return(&tn_of(qp->device)->qps_made) & 0xffff);
+	mutex_lock(&qps_lock);
+	list_add(&qp_of(qp)->node, &qps);
+	mutex_unlock(&qps_lock);
 	return 0;
 }
 
@@ -92,7 +101,31 @@ static int modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct
 		qp->path_mtu = attr->path_mtu;
 	if (mask & IB_QP_DEST_QPN)
 		qp->dest = attr->dest_qp_num;
+	mutex_lock(&qps_lock);
+	if (mask & IB_QP_SQ_PSN)
+		qp->sq_psn = attr->sq_psn;
+	if (mask & IB_QP_RQ_PSN)
+		qp->rq_psn = attr->rq_psn;
+	mutex_unlock(&qps_lock);
 	return 0;
+}
+
+/* Moves the PSNs of a queue pair, as so many packets do. */
+int tn_qp_move(struct tn_device *device, u32 qpn, u32 sent, u32 received)
+{
+	struct tn_qp *qp;
+	int ret = -ENOENT;
+
+	mutex_lock(&qps_lock);
+	list_for_each_entry(qp, &qps, node) {
+		if (qp->core.device != &device->ib || qp->core.qp_num != qpn)
+			continue;
+		qp->sq_psn = (qp->sq_psn + sent) & 0xffffff;
+		qp->rq_psn = (qp->rq_psn + received) & 0xffffff;
+		ret = 0;
+	}
+	mutex_unlock(&qps_lock);
+	return ret;
 }
 
 static int query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_qp_init_attr *init)
@@ -105,12 +138,17 @@ static int query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct 
 	attr->cur_qp_state = qp->state;
 	attr->path_mtu = qp->path_mtu;
 	attr->dest_qp_num = qp->dest;
+	attr->sq_psn = READ_ONCE(qp->sq_psn);
+	attr->rq_psn = READ_ONCE(qp->rq_psn);
 	init->qp_type = ib->qp_type;
 	return 0;
 }
 
 static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
 {
+	mutex_lock(&qps_lock);
+	list_del(&qp_of(qp)->node);
+	mutex_unlock(&qps_lock);
 	return 0;
 }
 

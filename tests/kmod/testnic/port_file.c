@@ -6,6 +6,7 @@
  *   bits N NAME            counter NAME is N bits wide
  *   state N                as of enum ib_port_state, with the event of it
  *   link WIDTH SPEED       as of enum ib_port_width and ib_port_speed
+ *   psn QPN SENT RECEIVED  the PSNs of the device's queue pair QPN move by so much
  *   pfc MASK               flow control on these priorities of the network device that the module made
  *   fail ERRNO CALL        0: no failure; CALL is hw, pma, port, fw or eth
  *   delay MS CALL
@@ -48,6 +49,7 @@ static int order(struct tn_port *port, const char *line)
 	const char *name;
 	char word[16];
 	u64 n;
+	u32 qpn, sent, received;
 	int a, b, index, at = 0;
 
 	if (sscanf(line, "state %d", &a) == 1) {
@@ -63,6 +65,8 @@ static int order(struct tn_port *port, const char *line)
 		WRITE_ONCE(port->speed, b);
 		return 0;
 	}
+	if (sscanf(line, "psn %u %u %u", &qpn, &sent, &received) == 3)
+		return tn_qp_move(port->device, qpn, sent, received);
 	if (sscanf(line, "pfc %i", &a) == 1) {
 		WRITE_ONCE(port->device->pfc, a);
 		return 0;

@@ -130,6 +130,7 @@ extern const struct uapi_definition tn_devx_defs[];
 
 /* objects.c */
 extern const struct ib_device_ops tn_uverbs_ops;
+int tn_qp_move(struct tn_device *device, u32 qpn, u32 sent, u32 received);
 
 /* netdev.c */
 int tn_net_add(struct tn_device *device, const char *name, char *stats);

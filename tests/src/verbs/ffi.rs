@@ -8,7 +8,7 @@ macro_rules! opaque {
         pub(super) struct $name { _opaque: [u8; 0] }
     )* };
 }
-opaque!(IbvContext IbvPd IbvCq IbvMr IbvQp);
+opaque!(IbvContext IbvPd IbvCq IbvMr IbvQp IbvAh);
 
 /// `struct shim_wc`.
 #[repr(C)]
@@ -64,8 +64,31 @@ unsafe extern "C" {
     pub(super) fn shim_destroy_qp(qp: *mut IbvQp) -> c_int;
     pub(super) fn shim_qpn(qp: *mut IbvQp) -> u32;
     pub(super) fn shim_to_init(qp: *mut IbvQp) -> c_int;
-    pub(super) fn shim_to_rtr(qp: *mut IbvQp, dest_qpn: u32, dgid: *const u8, sgid_index: c_int) -> c_int;
-    pub(super) fn shim_to_rts(qp: *mut IbvQp, retry_cnt: c_int) -> c_int;
+    pub(super) fn shim_to_rtr(
+        qp: *mut IbvQp,
+        dest_qpn: u32,
+        dgid: *const u8,
+        sgid_index: c_int,
+        path_mtu: c_int,
+    ) -> c_int;
+    pub(super) fn shim_ud_to_rts(qp: *mut IbvQp) -> c_int;
+    pub(super) fn shim_create_ah(
+        pd: *mut IbvPd,
+        dgid: *const u8,
+        sgid_index: c_int,
+        err: *mut c_int,
+    ) -> *mut IbvAh;
+    pub(super) fn shim_destroy_ah(ah: *mut IbvAh) -> c_int;
+    pub(super) fn shim_post_ud(
+        qp: *mut IbvQp,
+        wr_id: u64,
+        addr: u64,
+        length: u32,
+        lkey: u32,
+        ah: *mut IbvAh,
+        dest_qpn: u32,
+    ) -> c_int;
+    pub(super) fn shim_to_rts(qp: *mut IbvQp, retry_cnt: c_int, timeout: c_int) -> c_int;
     pub(super) fn shim_to_state(qp: *mut IbvQp, state: c_int) -> c_int;
     pub(super) fn shim_to_sqd_with_event(qp: *mut IbvQp) -> c_int;
     pub(super) fn shim_post_send(

@@ -92,6 +92,18 @@ object! {
     Qp, IbvQp, shim_destroy_qp { _cqs: [Arc<Cq>; 2], pd: Arc<Pd> }
 }
 
+object! {
+    /// The address of a UD peer.
+    Ah, IbvAh, shim_destroy_ah { _pd: Arc<Pd> }
+}
+
+/// `IBV_MTU_1024`.
+const MTU_1024: i32 = 3;
+
+/// After so long a packet is sent again: 4.096 µs times two to the power of this.
+const TIMEOUT: i32 = 14;
+const PATIENT: i32 = 20;
+
 fn check(rc: i32) -> io::Result<i32> {
     if rc < 0 {
         Err(io::Error::from_raw_os_error(-rc))
@@ -218,6 +230,19 @@ impl Cq {
     }
 }
 
+impl Ah {
+    /// Makes an address of `gid`, reached from the GID at `index`.
+    pub fn new(pd: &Arc<Pd>, gid: &[u8; 16], index: i32) -> io::Result<Self> {
+        let mut err = 0;
+        // SAFETY: a live PD, 16 bytes of GID and a place for the errno.
+        let raw = unsafe { ffi::shim_create_ah(pd.raw.as_ptr(), gid.as_ptr(), index, &raw mut err) };
+        Ok(Self {
+            raw: made(raw, err)?,
+            _pd: pd.clone(),
+        })
+    }
+}
+
 impl Mr {
     /// Registers a new zeroed buffer of `length` bytes.
     pub fn new(pd: &Arc<Pd>, length: usize) -> io::Result<Self> {
@@ -283,7 +308,7 @@ impl Qp {
         })
     }
 
-    /// Creates a UD QP with one request in each direction.
+    /// Creates a UD QP that can post 16 sends and one receive.
     pub fn unconnected(pd: &Arc<Pd>, cq: &Arc<Cq>) -> io::Result<Self> {
         let mut err = 0;
         // SAFETY: as in `new`.
@@ -328,20 +353,44 @@ impl Qp {
     pub fn to_rtr(&self, dest_qpn: u32) -> io::Result<()> {
         let index = self.pd.context.gid_index();
         let gid = self.pd.context.gid(index)?;
-        // SAFETY: a live QP and 16 bytes of GID.
-        check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), index) }).map(drop)
+        self.to_rtr_by(dest_qpn, &gid, index, MTU_1024)
     }
 
     /// INIT to RTR, connected to `dest_qpn` behind `gid`.
     pub fn to_rtr_at(&self, dest_qpn: u32, gid: &[u8; 16]) -> io::Result<()> {
+        self.to_rtr_by(dest_qpn, gid, IPV4_GID, MTU_1024)
+    }
+
+    /// INIT to RTR, connected to `dest_qpn` behind `gid` from the GID at `index`, with this `enum ibv_mtu`.
+    pub fn to_rtr_by(&self, dest_qpn: u32, gid: &[u8; 16], index: i32, mtu: i32) -> io::Result<()> {
         // SAFETY: a live QP and 16 bytes of GID.
-        check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), IPV4_GID) }).map(drop)
+        check(unsafe { ffi::shim_to_rtr(self.raw.as_ptr(), dest_qpn, gid.as_ptr(), index, mtu) }).map(drop)
+    }
+
+    /// Brings a UD QP to RTS.
+    pub fn ud_to_rts(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_ud_to_rts(self.raw.as_ptr()) }).map(drop)
+    }
+
+    /// Posts a signalled SEND of a UD QP to QP `dest_qpn` at `to`.
+    pub fn post_ud(&self, wr_id: u64, length: u32, local: &Mr, to: (&Ah, u32)) -> io::Result<()> {
+        let (raw, ah) = (self.raw.as_ptr(), to.0.raw.as_ptr());
+        // SAFETY: a live QP and a live address; the provider checks the buffer against its key.
+        check(unsafe { ffi::shim_post_ud(raw, wr_id, local.addr(0), length, local.lkey(), ah, to.1) })
+            .map(drop)
     }
 
     /// RTR to RTS. On rxe a `retry_cnt` of 7 means endless.
     pub fn to_rts(&self, retry_cnt: i32) -> io::Result<()> {
         // SAFETY: a live QP.
-        check(unsafe { ffi::shim_to_rts(self.raw.as_ptr(), retry_cnt) }).map(drop)
+        check(unsafe { ffi::shim_to_rts(self.raw.as_ptr(), retry_cnt, TIMEOUT) }).map(drop)
+    }
+
+    /// RTR to RTS, with four seconds until a packet is sent again: none is, where none is lost.
+    pub fn to_rts_patiently(&self) -> io::Result<()> {
+        // SAFETY: a live QP.
+        check(unsafe { ffi::shim_to_rts(self.raw.as_ptr(), 7, PATIENT) }).map(drop)
     }
 
     /// Modifies only the state.
@@ -365,6 +414,18 @@ impl Qp {
         local: &Mr,
         remote: &Mr,
     ) -> io::Result<()> {
+        self.post_to(wr_id, opcode, length, local, (remote.addr(0), remote.rkey()))
+    }
+
+    /// Posts like [`Self::post_send`], to an address and a key of another process.
+    pub fn post_to(
+        &self,
+        wr_id: u64,
+        opcode: Opcode,
+        length: u32,
+        local: &Mr,
+        remote: (u64, u32),
+    ) -> io::Result<()> {
         // SAFETY: a live QP; the provider checks addresses against the keys.
         check(unsafe {
             ffi::shim_post_send(
@@ -374,8 +435,8 @@ impl Qp {
                 local.addr(0),
                 length,
                 local.lkey(),
-                remote.addr(0),
-                remote.rkey(),
+                remote.0,
+                remote.1,
             )
         })
         .map(drop)

@@ -192,7 +192,7 @@ struct ibv_qp *shim_create_ud_qp(struct ibv_pd *pd, struct ibv_cq *cq, int *err)
 	struct ibv_qp_init_attr attr = {
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 16, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_UD,
 	};
 	struct ibv_qp *qp;
@@ -247,11 +247,11 @@ int shim_to_init(struct ibv_qp *qp)
 /* A few packets before the largest PSN of 24 bits: what counts packets by their PSN goes round it in each test. */
 #define FIRST_PSN 0xfffff8
 
-int shim_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn, const uint8_t *dgid, int sgid_index)
+int shim_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn, const uint8_t *dgid, int sgid_index, int path_mtu)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
+		.path_mtu = path_mtu,
 		.dest_qp_num = dest_qpn,
 		.rq_psn = FIRST_PSN,
 		.max_dest_rd_atomic = 1,
@@ -265,12 +265,12 @@ int shim_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn, const uint8_t *dgid, int s
 					      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 }
 
-int shim_to_rts(struct ibv_qp *qp, int retry_cnt)
+int shim_to_rts(struct ibv_qp *qp, int retry_cnt, int timeout)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
 		.sq_psn = FIRST_PSN,
-		.timeout = 14,
+		.timeout = timeout,
 		.retry_cnt = retry_cnt,
 		.rnr_retry = 7,
 		.max_rd_atomic = 1,
@@ -279,6 +279,54 @@ int shim_to_rts(struct ibv_qp *qp, int retry_cnt)
 	return negative(ibv_modify_qp(qp, &attr,
 				      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 					      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+#define QKEY 0x1234
+
+/* Brings a UD QP to RTS. */
+int shim_ud_to_rts(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .sq_psn = FIRST_PSN };
+	int rc = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+
+	attr.qp_state = IBV_QPS_RTR;
+	rc = rc ? rc : ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTS;
+	return negative(rc ? rc : ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN));
+}
+
+struct ibv_ah *shim_create_ah(struct ibv_pd *pd, const uint8_t *dgid, int sgid_index, int *err)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1, .grh = { .sgid_index = sgid_index, .hop_limit = 1 },
+	};
+	struct ibv_ah *ah;
+
+	memcpy(attr.grh.dgid.raw, dgid, sizeof(attr.grh.dgid.raw));
+	errno = 0;
+	ah = ibv_create_ah(pd, &attr);
+	*err = ah ? 0 : -(errno ? errno : EIO);
+	return ah;
+}
+
+int shim_destroy_ah(struct ibv_ah *ah) { return negative(ibv_destroy_ah(ah)); }
+
+/* Posts a signalled SEND to a UD QP. */
+int shim_post_ud(struct ibv_qp *qp, uint64_t wr_id, uint64_t addr, uint32_t length, uint32_t lkey, struct ibv_ah *ah,
+		 uint32_t dest_qpn)
+{
+	struct ibv_sge sge = { .addr = addr, .length = length, .lkey = lkey };
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.ud = { .ah = ah, .remote_qpn = dest_qpn, .remote_qkey = QKEY },
+	};
+	struct ibv_send_wr *bad;
+
+	return negative(ibv_post_send(qp, &wr, &bad));
 }
 
 int shim_to_state(struct ibv_qp *qp, int state)

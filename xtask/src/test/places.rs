@@ -62,10 +62,12 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("live::the_screen_shows_what_perftest_did", &["5.10"]),
     // SoftRoCE counts bytes since 7.2; on older kernels the test says so.
     ("by_ports::", &["7.2"]),
+    ("port_shares::", &["7.2"]),
     // The counters that netlink and sysfs have on the newest kernel.
     ("testnic::counters::totals_are_the_drivers", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
     ("testnic::shares::", &["6.1"]),
+    ("testnic::psn::", &["6.1"]),
     // What a program reads of the caller's memory.
     ("testnic::devx::", &["6.1"]),
 ];
@@ -107,6 +109,8 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // The rule is tested in simulated time; a provider's refusal is counted by
     // uprobes::of_a_list_that_the_provider_rejects_midway_the_accepted_part_counts.
     "findings::a_program_that_posts_to_a_queue_without_room_is_named",
+    // port_shares::what_is_shown_of_users_of_one_port_is_true has the situations that say most.
+    "port_shares::what_is_shown_of_users_of_one_port_is_true_in_more_situations",
     // findings::a_port_that_goes_down_under_qps_and_a_removal_that_waits and
     // lab_command::while_a_removal_hangs_its_holder_is_named also show that an object's holder is named while
     // its removal waits.

@@ -361,11 +361,21 @@ impl Port {
             let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
             Some((counter.total, first.meter.as_ref()?.at_ns()))
         };
-        let reads = self.counters.iter().find(|held| *held.shown == *READS);
+        let named = |name: &str| {
+            let held = self.counters.iter().find(|held| *held.shown == *name)?;
+            Some(held.counter(now_ns)?.total)
+        };
+        let (counted, more) = self.provider.sent_again();
+        let again = counted.iter().map(|name| named(name)).sum::<Option<u64>>();
+        let more: u64 = more.iter().filter_map(|name| named(name)).sum();
         Some(PortTotals {
             packets: [of(Role::TxPackets)?, of(Role::RxPackets)?],
             bytes: [of(Role::TxBytes)?, of(Role::RxBytes)?],
-            reads: reads.and_then(|held| Some(held.counter(now_ns)?.total)),
+            reads: named(READS),
+            again: again
+                .filter(|_| !counted.is_empty())
+                .map(|again| again.saturating_add(more)),
+            has_ethernet: self.provider.counts_ethernet(),
         })
     }
 

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     ib::{QpState, QpType},
     input::PsnReading,
+    judgement::is_of_the_core,
     snapshot::QpRow,
 };
 
@@ -40,6 +41,10 @@ pub(super) struct PortTotals {
     pub(super) bytes: [(u64, u64); 2],
     /// READs of peers; `None`: the NIC does not count them.
     pub(super) reads: Option<u64>,
+    /// Signs that a packet was sent twice; `None`: the NIC does not count each kind.
+    pub(super) again: Option<u64>,
+    /// The bytes are those of Ethernet, too.
+    pub(super) has_ethernet: bool,
 }
 
 /// A reading of a port and its queue pairs.
@@ -68,6 +73,8 @@ struct Port {
     last: Option<Batch>,
     new: Option<Batch>,
     shown: Option<Shown>,
+    /// Since the last reading other queue pairs than those that were read may have moved data.
+    others: bool,
     /// Readings in a row in which no PSN moved, although the port did.
     still: u32,
     quiet_until_ns: u64,
@@ -112,21 +119,27 @@ impl Batches {
     }
 
     /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that
-    /// what a modify set is known.
+    /// what a modify set is known. `all_listed`: nobody has queue pairs that are not among `qps`.
     pub(super) fn look(
         &mut self,
         place: Place,
         qps: &[Arc<QpRow>],
-        all_told: bool,
+        (all_told, all_listed): (bool, bool),
         now_ns: u64,
     ) -> Option<&mut Shown> {
         let port = self.ports.get_mut(&place)?;
+        let of_it =
+            |qp: &&Arc<QpRow>| qp.device_uid == Some(place.0) && qp.port.is_none_or(|port| port == place.1);
+        let rows = || qps.iter().filter(of_it).map(|qp| &**qp);
+        if let Some(last) = &port.last {
+            port.others |= !all_listed || rows().any(|qp| is_another(qp, last.at_ns));
+        }
         if let Some(new) = port.new.take() {
-            let of_it = |qp: &&Arc<QpRow>| qp.device_uid == Some(place.0) && qp.port == Some(place.1);
-            let rows = qps.iter().filter(of_it).map(|qp| &**qp);
+            // Who has others now may lose them at once: then they may have moved data in the next interval.
+            let others = std::mem::replace(&mut port.others, !all_listed);
             port.shown = None;
             if let Some(last) = port.last.take() {
-                port.shown = last.until(&new, rows, all_told);
+                port.shown = last.until(&new, rows(), (all_told, others));
                 if last.psns_moved(&new) {
                     port.still = 0;
                 } else if last.packets(&new) >= ENOUGH {
@@ -141,9 +154,11 @@ impl Batches {
         port.shown.as_mut().filter(|shown| now_ns <= shown.until_ns)
     }
 
-    /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns. Of a
-    /// port with more of them than may be asked for in a second none is.
-    pub(super) fn plan(&mut self, shared: &BTreeMap<Place, u32>, qps: &[Arc<QpRow>], now_ns: u64) {
+    /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns, each
+    /// with the index of its device and whether it moves. One at rest is read once: from then on no PSN
+    /// moves there before the port does. Of a port with more of them than may be asked for in a second none
+    /// is.
+    pub(super) fn plan(&mut self, shared: &BTreeMap<Place, (u32, bool)>, qps: &[Arc<QpRow>], now_ns: u64) {
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));
         self.credit_ns = self.credit_ns.min(REQUESTS * SECOND);
@@ -157,8 +172,11 @@ impl Batches {
         let mut numbers: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
         if !shared.is_empty() {
             for qp in qps.iter().filter(|qp| is_asked(qp)) {
-                let place = qp.device_uid.zip(qp.port);
-                if let Some(place) = place.filter(|place| shared.contains_key(place)) {
+                let is_due = |place: &Place| {
+                    let was_read = self.ports.get(place).is_some_and(|port| port.asked_ns > 0);
+                    shared.get(place).is_some_and(|(_, moves)| *moves || !was_read)
+                };
+                if let Some(place) = qp.device_uid.zip(qp.port).filter(is_due) {
                     numbers.entry(place).or_default().push(qp.qpn);
                 }
             }
@@ -172,7 +190,7 @@ impl Batches {
             }
         }
         for (_, place) in turns {
-            let Some((index, numbers)) = shared.get(&place).zip(numbers.remove(&place)) else {
+            let Some(((index, _), numbers)) = shared.get(&place).zip(numbers.remove(&place)) else {
                 continue;
             };
             let cost = (numbers.len() as u64).saturating_mul(SECOND);
@@ -200,6 +218,18 @@ fn is_asked(qp: &QpRow) -> bool {
     counts && is_able(qp.state) && !qp.exited
 }
 
+/// Whether it may have moved data since `since_ns` that its PSNs do not tell of.
+fn is_another(qp: &QpRow, since_ns: u64) -> bool {
+    let changed = changed_ns(qp).is_some_and(|ns| ns >= since_ns);
+    let unread = !qp.exited && !is_asked(qp) && (qp.state.is_none() || is_able(qp.state));
+    !is_of_the_core(qp) && (changed || unread)
+}
+
+/// When it was made or modified last, if that was seen.
+fn changed_ns(qp: &QpRow) -> Option<u64> {
+    qp.timeline.last().map(|step| step.mono_ns).max(qp.born_mono_ns)
+}
+
 /// Whether a queue pair can move packets in this state: RTR, RTS or SQD.
 fn is_able(state: Option<QpState>) -> bool {
     state.is_some_and(|state| matches!(state.0, 2..=4))
@@ -212,6 +242,11 @@ impl Batch {
         moved(0).saturating_add(moved(1))
     }
 
+    /// How much later than the port's packets its last PSN was read.
+    fn late_ns(&self, way: usize) -> u64 {
+        self.at_ns.saturating_sub(self.port.packets[way].1)
+    }
+
     fn psns_moved(&self, new: &Self) -> bool {
         let moved = |(qpn, now): (&u32, &PsnReading)| {
             let before = self.qps.get(qpn);
@@ -221,7 +256,12 @@ impl Batch {
     }
 
     /// What this reading and a later one say.
-    fn until<'a>(&self, new: &Self, rows: impl Iterator<Item = &'a QpRow>, all_told: bool) -> Option<Shown> {
+    fn until<'a>(
+        &self,
+        new: &Self,
+        rows: impl Iterator<Item = &'a QpRow>,
+        (all_told, others): (bool, bool),
+    ) -> Option<Shown> {
         let elapsed = new
             .at_ns
             .checked_sub(self.at_ns)
@@ -236,6 +276,17 @@ impl Batch {
             Some(per_second(now.0.checked_sub(before.0)?, ns))
         };
         let (old, port) = (&self.port, &new.port);
+        let mut qps = Vec::new();
+        let mut unknown = others || old.again.is_none() || old.again != port.again;
+        let mut datagrams = false;
+        for row in rows.filter(|row| is_asked(row)) {
+            datagrams |= row.qp_type != Some(QpType::RC);
+            let readings = self.qps.get(&row.qpn).zip(new.qps.get(&row.qpn));
+            let moved = readings.and_then(|(before, now)| moves(row, before, now, passed));
+            unknown |= moved.is_none_or(|(_, is_whole)| !is_whole);
+            let moved = moved.map(|(qp, _)| if all_told { qp } else { qp.of_any_path() });
+            qps.extend(moved);
+        }
         let rates = PortRates {
             packets: [
                 rate(old.packets[0], port.packets[0])?,
@@ -246,14 +297,11 @@ impl Batch {
                 rate(old.bytes[1], port.bytes[1])?,
             ],
             no_reads: old.reads.is_some() && old.reads == port.reads,
+            // What UC and UD receive is no answer, and no PSN explains it.
+            answers: [!unknown, !unknown && !datagrams],
+            has_ethernet: port.has_ethernet,
+            between: [0, 1].map(|way| (self.late_ns(way) + new.late_ns(way)) as f64 / elapsed as f64),
         };
-        let qps: Vec<QpRates> = rows
-            .filter_map(|row| {
-                let (before, now) = (self.qps.get(&row.qpn)?, new.qps.get(&row.qpn)?);
-                let qp = moves(row, before, now, passed)?;
-                Some(if all_told { qp } else { qp.of_any_path() })
-            })
-            .collect();
         Some(Shown {
             ways: ways(&rates, &qps),
             seconds: elapsed as f64 / SECOND as f64,
@@ -263,16 +311,15 @@ impl Batch {
     }
 }
 
-/// How fast the PSNs of a queue pair moved; `None` if it was another one, or a modify set them.
-fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Option<QpRates> {
-    let step = row.timeline.last().map(|step| step.mono_ns);
-    let changed_ns = step.max(row.born_mono_ns);
+/// How fast the PSNs of a queue pair moved, and whether both are known; `None` if it was another one, or a
+/// modify set them.
+fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Option<(QpRates, bool)> {
     let elapsed = now
         .at_ns
         .checked_sub(before.at_ns)
         .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
     let able = is_able(before.state) && is_able(now.state);
-    if !is_asked(row) || !able || changed_ns.is_some_and(|ns| ns >= before.at_ns) {
+    if !is_asked(row) || !able || changed_ns(row).is_some_and(|ns| ns >= before.at_ns) {
         return None;
     }
     // What went further than the port can have moved it went back, to an older packet.
@@ -281,14 +328,16 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
         let moved = u64::from(now?.wrapping_sub(before?) & 0xff_ffff);
         (moved <= most).then(|| per_second(moved, elapsed))
     });
+    let is_whole = psns.iter().all(Option::is_some);
     let [sent, received] = psns.map(Option::unwrap_or_default);
     let may_read = row.qp_type == Some(QpType::RC);
-    Some(QpRates {
+    let rates = QpRates {
         user: row.process_uid,
         // The receive PSN of UC passes lost packets too, and that of UD is the sender's.
         psns: [sent, if may_read { received } else { 0.0 }],
         path_mtu: row.path_mtu,
         is_ipv4: row.remote_gid.is_some_and(|gid| gid.ipv4().is_some()),
         may_read,
-    })
+    };
+    Some((rates, is_whole))
 }

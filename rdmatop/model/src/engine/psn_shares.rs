@@ -11,13 +11,19 @@ const MTU: (f64, f64) = (4096.0, 256.0);
 /// Headers of a packet at most, as the port may count them: Ethernet with a VLAN and its checksum (22), IPv6
 /// (40), UDP (8), BTH (12), RETH with immediate data (20), ICRC (4). On InfiniBand there are less.
 const HEADERS: f64 = 106.0;
+/// Those of them that are Ethernet's.
+const ETHERNET: f64 = 22.0;
 /// A packet at most, of whatever transport: those of DC and XRC have some more headers.
 const ANY: f64 = MTU.0 + HEADERS + 32.0;
+/// One that carries neither data of a request nor of an answer to a READ: a management datagram is the
+/// largest.
+const SMALL: f64 = 256.0 + HEADERS + 32.0;
 /// By how much an IPv4 header is shorter than one of IPv6.
 const LESS_BY_IPV4: f64 = 20.0;
 /// How far the packets that PSNs explain may be from those that the port counted, as a part of the latter.
 const DISTANCE: f64 = 0.03;
-/// Counters and PSNs are not read at one moment: this part of a port's packets is never taken as explained.
+/// Counters and PSNs are not read at one moment: so large a part of a port's packets at least is never taken
+/// as explained.
 const SKEW: f64 = 1.0 / 400.0;
 /// With an upper bound of at most so many lower bounds, the middle of both is at most 5 % wrong.
 const CLOSE: f64 = 1.1;
@@ -29,6 +35,20 @@ pub(super) struct PortRates {
     pub(super) bytes: [f64; 2],
     /// The NIC counts the READs of peers, and there was none.
     pub(super) no_reads: bool,
+    /// The PSNs of all queue pairs that can have moved data are known, and nothing was sent twice: what they
+    /// do not explain is answers.
+    pub(super) answers: [bool; 2],
+    /// The bytes are those of Ethernet, too.
+    pub(super) has_ethernet: bool,
+    /// The part of the time that lay between counters and PSNs when they were read.
+    pub(super) between: [f64; 2],
+}
+
+impl PortRates {
+    /// Packets that may have moved between the two: users may take turns on a port that is always busy.
+    fn skew(&self, way: usize) -> f64 {
+        self.packets[way] * self.between[way].max(SKEW)
+    }
 }
 
 /// By how much the PSNs of a queue pair moved each second.
@@ -56,9 +76,10 @@ impl QpRates {
     }
 
     /// Bytes of one of its packets at most.
-    fn most(&self) -> f64 {
-        let less = if self.is_ipv4 { LESS_BY_IPV4 } else { 0.0 };
-        self.path_mtu.map_or(MTU.0, f64::from) + HEADERS - less
+    fn most(&self, port: &PortRates) -> f64 {
+        let ip = if self.is_ipv4 { LESS_BY_IPV4 } else { 0.0 };
+        let link = if port.has_ethernet { 0.0 } else { ETHERNET };
+        self.path_mtu.map_or(MTU.0, f64::from) + HEADERS - ip - link
     }
 }
 
@@ -112,36 +133,72 @@ impl Way {
 pub(super) fn ways(port: &PortRates, qps: &[QpRates]) -> [Option<Way>; 2] {
     let surplus = surplus(port, qps);
     [0, 1].map(|way| {
-        let (counted, explained) = (port.packets[way], total(qps, way));
-        let off = (counted - explained).abs();
-        // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
-        let unexplained = off + surplus[way] + counted * SKEW;
-        let mut rest = unexplained * ANY;
-        let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-        for qp in qps {
-            let most_of_it = qp.psns[way] * qp.most();
-            match qp.user {
-                Some(user) => {
-                    let (packets, most) = users.entry(user).or_default();
-                    *packets += qp.psns[way];
-                    *most += most_of_it;
-                }
-                None => rest += most_of_it,
-            }
-        }
-        (counted > 0.0 && off <= counted * DISTANCE).then(|| Way {
-            bytes: port.bytes[way],
-            surplus: surplus[way],
-            rest,
-            all: users.values().map(|(_, most)| most).sum(),
-            users,
-            explained: (explained / counted).min(1.0),
-        })
+        let (counted, back) = (port.packets[way], 1 - way);
+        // Where nothing else is left, what PSNs do not explain is small, but for answers to READs.
+        let large = match port.answers[way] {
+            false => f64::INFINITY,
+            true if way == 0 && port.no_reads => 0.0,
+            true => read(qps, back),
+        };
+        let sent = explained(port, qps, way, |qp| qp.psns[way], (surplus[way], large));
+        // Or what moved the PSNs of the other direction was answers, but for as many packets as moved there.
+        let others = port.packets[back] + port.skew(back);
+        let large = if port.answers[way] { 0.0 } else { f64::INFINITY };
+        let moved = |qp: &QpRates| qp.psns[way] + if qp.may_read { qp.psns[back] } else { 0.0 };
+        let read = explained(port, qps, way, moved, (others, large));
+        let holds = |way: &Way| counted > 0.0 && (way.explained - 1.0).abs() <= DISTANCE;
+        let both = [sent, read].into_iter().filter(holds);
+        let mut best = both.min_by(|one, other| one.rest.total_cmp(&other.rest))?;
+        best.explained = best.explained.min(1.0);
+        Some(best)
     })
+}
+
+/// What a direction of a port is if queue pairs moved so many packets there, of which `surplus` may be too
+/// many, and if of what is not explained so many are `large`.
+fn explained(
+    port: &PortRates,
+    qps: &[QpRates],
+    way: usize,
+    moved: impl Fn(&QpRates) -> f64,
+    (surplus, large): (f64, f64),
+) -> Way {
+    let counted = port.packets[way];
+    let sum: f64 = qps.iter().map(&moved).sum();
+    // What is sent twice, acknowledgements, answers and the packets of queue pairs that nobody lists.
+    let unexplained = (counted - sum).abs() + surplus;
+    let large = large.min(unexplained);
+    let mut rest = (large + port.skew(way)) * ANY + (unexplained - large) * SMALL;
+    let mut users: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for qp in qps {
+        let most_of_it = moved(qp) * qp.most(port);
+        match qp.user {
+            Some(user) => {
+                let (packets, most) = users.entry(user).or_default();
+                *packets += moved(qp);
+                *most += most_of_it;
+            }
+            None => rest += most_of_it,
+        }
+    }
+    Way {
+        bytes: port.bytes[way],
+        surplus,
+        rest,
+        all: users.values().map(|(_, most)| most).sum(),
+        users,
+        explained: sum / counted,
+    }
 }
 
 fn total(qps: &[QpRates], way: usize) -> f64 {
     qps.iter().map(|qp| qp.psns[way]).sum()
+}
+
+/// How many packets may be answers to READs, in the other direction.
+fn read(qps: &[QpRates], way: usize) -> f64 {
+    let readers = qps.iter().filter(|qp| qp.may_read);
+    readers.map(|qp| qp.psns[way]).sum()
 }
 
 /// By how much the PSNs of each direction may exceed the packets that moved in it. A READ moves the PSN by
@@ -151,16 +208,13 @@ fn surplus(port: &PortRates, qps: &[QpRates]) -> [f64; 2] {
     let readers = || qps.iter().filter(|qp| qp.may_read);
     let mtu = |qp: &QpRates| qp.path_mtu.map_or(MTU.1, f64::from);
     let full = readers().map(mtu).fold(MTU.0, f64::min);
-    let most = |way: usize| {
-        let psns: f64 = readers().map(|qp| qp.psns[way]).sum();
-        psns.min(port.bytes[1 - way] / full)
-    };
+    let most = |way: usize| read(qps, way).min(port.bytes[1 - way] / full);
     let mut surplus = [most(0), if port.no_reads { 0.0 } else { most(1) }];
     for way in [0, 1] {
         // The other direction has those answers beside its own requests.
         let counted = port.packets[1 - way];
         let off = (counted - total(qps, 1 - way)).abs();
-        surplus[way] = surplus[way].min(off + counted * SKEW + surplus[1 - way]);
+        surplus[way] = surplus[way].min(off + port.skew(1 - way) + surplus[1 - way]);
     }
     surplus
 }

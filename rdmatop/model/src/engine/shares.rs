@@ -425,8 +425,9 @@ impl Shares {
         let mut shared = BTreeMap::new();
         for (port, device) in ports {
             let openers = self.openers(device, seen, &open);
-            if self.port(seen, (port, device), &openers, &mut sums) {
-                shared.extend(device.index.map(|index| ((port.device_uid, port.port), index)));
+            let asks = self.port(seen, (port, device), &openers, &mut sums);
+            if let Some((index, moves)) = device.index.zip(asks) {
+                shared.insert((port.device_uid, port.port), (index, moves));
             }
         }
         self.batches.plan(&shared, seen.qps, seen.now_ns);
@@ -610,19 +611,17 @@ impl Shares {
         }
     }
 
-    /// Adds what a port says to the sums of its users. Returns whether PSNs would say more: several users
-    /// share it, and it moves.
+    /// Adds what a port says to the sums of its users. Where PSNs would say more, because several users share
+    /// it, returns whether it moves.
     fn port(
         &mut self,
         seen: &PortUsers<'_>,
         (row, device): (&PortRow, &DeviceRow),
         openers: &[Opener],
         sums: &mut BTreeMap<u64, Share>,
-    ) -> bool {
+    ) -> Option<bool> {
         let place = (row.device_uid, row.port);
-        let Some(port) = self.ports.get_mut(&place) else {
-            return false;
-        };
+        let port = self.ports.get_mut(&place)?;
         let last = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -643,7 +642,9 @@ impl Shares {
             && processes.count() == 1;
         let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
         let batches = Some(&mut self.batches).filter(|_| may_ask);
-        let shown = batches.and_then(|batches| batches.look(place, seen.qps, seen.all_told, seen.now_ns));
+        let all_listed = all_known && port.hidden.is_empty() && !seen.makers.carry(device.uid);
+        let knows = (seen.all_told, all_listed);
+        let shown = batches.and_then(|batches| batches.look(place, seen.qps, knows, seen.now_ns));
         let new_seconds = shown
             .as_ref()
             .filter(|shown| shown.is_new)
@@ -689,7 +690,7 @@ impl Shares {
         if let Some(shown) = shown {
             shown.is_new = false;
         }
-        may_ask && moves && row.tx_packets.is_some()
+        (may_ask && row.tx_packets.is_some()).then_some(moves)
     }
 }
 
@@ -743,6 +744,9 @@ mod tests {
             packets: [100_000.0, 0.0],
             bytes: [4.17e8, 0.0],
             no_reads: true,
+            answers: [false; 2],
+            has_ethernet: true,
+            between: [0.0; 2],
         };
         let [Some(way), _] = ways(&port, &[qp(1), qp(2)]) else {
             panic!("the packets are explained")

@@ -112,6 +112,11 @@ impl Makers {
         devices.any(|on| on == 0 || device.is_none_or(|device| device == on))
     }
 
+    /// Whether anybody has objects through which data can move on a device.
+    pub(super) fn carry(&self, device: u64) -> bool {
+        self.carriers.iter().any(|(_, on)| *on == 0 || *on == device)
+    }
+
     /// Why a process may have queue pairs that the kernel does not list, on this device or anywhere.
     pub(super) fn of(&self, process: Told<'_>, device: Option<u64>) -> Option<Unlisted> {
         let made = |uid| self.made.contains_key(&uid) || self.carries(uid, device);

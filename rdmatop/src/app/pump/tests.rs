@@ -84,6 +84,54 @@ async fn the_last_round_is_marked_as_the_last() {
     assert_eq!(asked.iter().map(|w| w.last).collect::<Vec<_>>(), [false, true]);
 }
 
+#[tokio::test]
+async fn a_single_sample_reads_the_psns_of_the_same_queue_pairs_at_its_ends() {
+    use rdmatop_base::ib::{QpState, QpType};
+    use rdmatop_model::input::{PortReading, RawReading, RawSource, ReadAt};
+    let Input::Devices(mut sample) = devices(&["rxe0"]) else {
+        unreachable!()
+    };
+    let names = ["sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"];
+    let counter = |name: &str| RawReading {
+        name: name.into(),
+        value: Some(1),
+        source: RawSource::Netlink,
+        at: ReadAt::from(sample.mono_ns),
+    };
+    let port = PortReading {
+        number: 1,
+        counters: names.into_iter().map(counter).collect(),
+        ..PortReading::default()
+    };
+    sample.devices[0].driver = Some("rdma_rxe".to_owned());
+    sample.devices[0].ports = vec![port];
+    // Of two processes, and more than are asked for twice in a second.
+    let qps = (0..150).map(|number| QpReading {
+        port: Some(1),
+        qpn: 100 + number,
+        qp_type: Some(QpType::RC),
+        state: Some(QpState::RTS),
+        ..dump_of(231 + number % 2).qps[0].clone()
+    });
+    let dump = QpsSample {
+        qps: qps.collect(),
+        ..dump_of(231)
+    };
+    let first = vec![programs(true), Input::Devices(sample), Input::Qps(Box::new(dump))];
+    let source = Fake::new(vec![first]);
+    let asked = Arc::clone(&source.asked);
+    let mut pump = pump(source, Filter::default());
+    pump.sample().await.unwrap();
+    pump.sample_psns().await.unwrap();
+    pump.last_sample().await.unwrap();
+    let asked = asked.lock().unwrap();
+    let ends = asked.iter().rev().take(2);
+    let ends: Vec<usize> = ends
+        .map(|wants| wants.psns.values().map(Vec::len).sum())
+        .collect();
+    assert_eq!(ends, [150, 150]);
+}
+
 /// A dump in which `pid` owns QP 17.
 fn dump_of(pid: u32) -> QpsSample {
     let reading = QpReading {

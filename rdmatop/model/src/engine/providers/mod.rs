@@ -190,6 +190,43 @@ impl Provider {
         matches!(self, Self::Rxe | Self::Mlx5 | Self::Mlx4)
     }
 
+    /// Its counters of which one moves whenever a packet of a connection is sent, or comes, a second time:
+    /// those that each of its devices has, and more that some have.
+    pub(super) fn sent_again(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Rxe => (
+                &[
+                    "completer_retry_err",
+                    "send_rnr_err",
+                    "rcvd_rnr_err",
+                    "duplicate_request",
+                    "out_of_seq_request",
+                    "rcvd_seq_err",
+                ],
+                &[],
+            ),
+            Self::Mlx5 => (
+                &[
+                    "out_of_buffer",
+                    "out_of_sequence",
+                    "duplicate_request",
+                    "rnr_nak_retry_err",
+                    "packet_seq_err",
+                    "implied_nak_seq_err",
+                    "local_ack_timeout_err",
+                ],
+                &["roce_adp_retrans"],
+            ),
+            _ => (&[], &[]),
+        }
+    }
+
+    /// Whether the bytes that it counts of a packet may have those of its Ethernet headers among them. rxe
+    /// counts from the IP header on.
+    pub(super) fn counts_ethernet(self) -> bool {
+        self != Self::Rxe
+    }
+
     /// Whether its byte counters count every byte of a queue pair.
     pub(super) fn counts_all_of_rdma(self) -> bool {
         self.table().carries.all_of_rdma()

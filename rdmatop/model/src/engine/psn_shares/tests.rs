@@ -57,6 +57,9 @@ impl Truth {
     fn of(pairs: &[Pair], counts_reads: bool) -> Self {
         let mut truth = Self::default();
         truth.port.no_reads = counts_reads && pairs.iter().all(|pair| pair.work != Work::IsRead);
+        truth.port.answers = [pairs.iter().all(|pair| pair.again == 0 && pair.seen[0]); 2];
+        truth.port.has_ethernet = pairs.iter().any(|pair| pair.headers > 84);
+        let ipv4 = if truth.port.has_ethernet { 86 } else { 64 };
         for pair in pairs {
             let each = pair.size.div_ceil(pair.mtu.into()).max(1);
             let packets = f64::from(pair.messages * each);
@@ -81,7 +84,7 @@ impl Truth {
                 user: owner.then_some(pair.user),
                 psns,
                 path_mtu: path.then_some(pair.mtu),
-                is_ipv4: path && pair.headers <= 86,
+                is_ipv4: path && pair.headers <= ipv4,
                 may_read: true,
             }));
         }
@@ -186,6 +189,22 @@ fn who_reads_and_who_writes_is_told_apart_only_where_reads_are_counted() {
 }
 
 #[test]
+fn users_that_all_read_or_are_all_read_are_told_apart_by_their_answers() {
+    let of = |work| {
+        let pair = |user: u32| Pair {
+            user: user.into(),
+            work,
+            messages: 1000 * user,
+            ..LARGE
+        };
+        Truth::of(&[pair(1), pair(3)], false).holds()
+    };
+    // Requests are few, and nobody knows of how many each user's answers are.
+    assert_eq!(of(Work::Reads), [[None, Some(true)]; 2]);
+    assert_eq!(of(Work::IsRead), [[Some(true), None]; 2]);
+}
+
+#[test]
 fn packets_that_no_psn_explains_silence_it() {
     let hidden = Pair {
         user: 2,
@@ -201,6 +220,34 @@ fn packets_that_no_psn_explains_silence_it() {
     };
     let found = sent(&Truth::of(&[LARGE, less], false).holds());
     assert_eq!(found, [Some(true), Some(false)]);
+}
+
+#[test]
+fn eight_users_of_one_size_are_told_apart_where_nothing_is_sent_again() {
+    let eight = |again, headers| {
+        let pair = |user| Pair {
+            user,
+            again,
+            headers,
+            acknowledged: 64,
+            ..LARGE
+        };
+        let writers: Vec<Pair> = (0..8).map(pair).collect();
+        let read = writers.iter().map(|pair| Pair {
+            work: Work::IsWritten,
+            ..pair.clone()
+        });
+        let both: Vec<Pair> = writers.iter().cloned().chain(read).collect();
+        [
+            sent(&Truth::of(&writers, false).holds()),
+            sent(&Truth::of(&both, true).holds()),
+        ]
+    };
+    let close = vec![Some(true); 8];
+    assert_eq!(eight(0, 64), [close.clone(), close]);
+    // A packet that was sent again is as large as any.
+    let bounds = vec![Some(false); 8];
+    assert_eq!(eight(2560, 64)[1], bounds);
 }
 
 fn pair() -> impl Strategy<Value = Pair> {
@@ -243,9 +290,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
     #[test]
     fn the_truth_is_always_between_the_bounds(
-        pairs in prop::collection::vec(pair(), 1..8),
+        mut pairs in prop::collection::vec(pair(), 1..8),
         counts_reads: bool,
+        nothing_again: bool,
+        short_headers: bool,
     ) {
+        for pair in &mut pairs {
+            if nothing_again {
+                (pair.again, pair.seen[0]) = (0, true);
+            }
+            if short_headers {
+                pair.headers = pair.headers.min(84);
+            }
+        }
         Truth::of(&pairs, counts_reads).holds();
     }
 }
