@@ -1,7 +1,7 @@
 //! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::{
-    facts::{Facts, Port},
+    facts::Facts,
     line::Lines,
     words::{names, port_name, rate},
 };
