@@ -43,7 +43,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("wr_events::each_end_of_a_broken_qp", &["6.1", "7.2"]),
     ("uprobes::probes_on_programs_count", &["6.1", "7.2"]),
     // The numbers of a file in an overlay, and the device that the list of mappings gives for it.
-    ("uprobes::a_file_that_a_program_has", &["6.1", "7.2"]),
+    ("uprobes::a_file_that_a_program_has", &["6.1"]),
     // Ways to attach. 5.10 has no module BTF, and its test says so. Debian's 7.2 preempts programs, so the
     // control plane keeps kprobes there, as the verdicts say.
     ("fentry::kprobe_and_fentry_tell_the_same", &["6.1"]),
