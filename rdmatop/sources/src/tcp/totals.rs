@@ -530,7 +530,8 @@ mod tests {
                     }
                 }
                 Step::Close(at) => self.all.iter_mut().skip(at % places).take(1).for_each(|one| one.open = false),
-                Step::Hide(at) => self.all.iter_mut().skip(at % places).take(1).for_each(|one| one.hidden = true),
+                // What no list has had yet, or two lack, is new: nothing says how old it is.
+                Step::Hide(at) => self.all.iter_mut().skip(at % places).take(1).for_each(|one| one.hidden = one.steady),
                 Step::Look(search, matter) => return self.look(search, matter),
             }
             Ok(())

@@ -30,10 +30,10 @@ fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_and_in_no_other_process()
     let mut host = Host::new();
     host.facts(231, 99, "python3");
     let mut look = |start_ticks, moved: u64, lately: u64| {
-        host.now += S;
+        host.now += 1000 * MS;
         host.apply(Input::Tcp(Box::new(TcpSample {
             at: host.now.into(),
-            before: Some((host.now - S).into()),
+            before: Some((host.now - 1000 * MS).into()),
             processes: vec![TcpTotals {
                 pid: 231,
                 start_ticks,

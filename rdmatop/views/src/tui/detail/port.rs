@@ -9,6 +9,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, counters_of, facts, facts_of, heading};
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::fields::{DEVICE, PORT};
 use rdmatop_model::judgement::counts_bytes;
 
@@ -35,6 +36,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let whose = d.netns_holder.as_deref().unwrap_or("a process");
             let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
             out.extend(Cell::lines(&line, width, Tone::Normal));
+            if let Some(netdev) = &p.netdev {
+                let there = step!("sudo nsenter -t {} -n ethtool -S {}", pid, ShellWord::netdev(netdev));
+                let line = format!("Pauses and flow control of its interface are not read there: {there}");
+                out.extend(Cell::lines(&line, width, Tone::Dim));
+            }
         }
         let mut of_device = facts_of(state, DEVICE, d);
         for (what, _, limit) in d.headroom() {
@@ -169,6 +175,7 @@ mod tests {
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
         let there = "in the network namespace of pod 8d2f5e10-7a55-4c1b-9d0e-1f2a3b4c5d6e (PID 4711, net:[4026532201])";
         assert!(known.contains(there), "{known}");
+        assert!(known.contains("not read there: sudo nsenter -t 4711 -n ethtool -S"), "{known}");
         let unknown = of("rxe0");
         assert!(
             unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of") && !unknown.contains("namespace"),
