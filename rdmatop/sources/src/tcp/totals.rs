@@ -159,9 +159,9 @@ impl Totals {
         }
     }
 
-    /// Takes connections that moved bytes from owners that have them no longer by `has`.
+    /// Takes connections from owners that have them no longer by `has`.
     pub(super) fn release(&mut self, has: impl Fn(Descriptor, u32) -> bool) {
-        self.take(|known, descriptor| known.lately() > 0 && !has(descriptor, known.inode));
+        self.take(|known, descriptor| !has(descriptor, known.inode));
     }
 
     /// Forgets a process that ended.

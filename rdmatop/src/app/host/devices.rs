@@ -428,6 +428,7 @@ impl DeviceSource {
         for going in over.into_iter().filter(|_| self.mode == Some(NetnsMode::Exclusive)) {
             let is_new = self.entries.iter().all(|entry| entry.index != going.device.index);
             if is_new && going.device.index < UNLISTED {
+                self.listed_ns = None;
                 self.entries.push(Entry {
                     listed: going.listed,
                     place: going.place,

@@ -68,8 +68,6 @@ struct Made {
 struct State {
     devices: Vec<Made>,
     exclusive: bool,
-    /// The kernel says so where it is not exclusive.
-    shared: bool,
     /// Network namespaces in which no list of devices can be had.
     silent: BTreeSet<u64>,
     /// Connections that were opened in each network namespace.
@@ -301,9 +299,7 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
             return vec![refused(request, one(index).refuses)];
         }
         (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
-        (cmd::SYS_GET, _) if exclusive || state.shared => {
-            vec![reply(request).u8(SYS_NETNS_MODE, u8::from(!exclusive)).finish()]
-        }
+        (cmd::SYS_GET, _) => vec![reply(request).u8(SYS_NETNS_MODE, u8::from(!exclusive)).finish()],
         (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
         _ => return vec![refused(request, libc::EINVAL)],
     };

@@ -120,6 +120,7 @@ fn a_device_that_another_namespace_gets_is_one_all_the_way() {
     assert!(host.source.removals.has(id));
     host.files.remove("sys/class/infiniband/rxe0");
     for _ in 0..3 {
+        assert_eq!(again(&mut host).0[0], ("rxe0".to_owned(), None, false));
         assert_eq!(look(&mut host).0[0], ("rxe0".to_owned(), None, false));
     }
     host.kernel.change(0, |made| made.netns = 7);
@@ -194,7 +195,6 @@ fn a_namespace_that_cannot_be_read_takes_nothing_from_others() {
 fn the_mode_may_change_while_rdmatop_runs() {
     let mut host = exclusive(&[0, 7]);
     let mode = |host: &mut Host, exclusive| host.kernel.0.lock().unwrap().exclusive = exclusive;
-    host.kernel.0.lock().unwrap().shared = true;
     mode(&mut host, false);
     assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 0)]);
     mode(&mut host, true);
