@@ -487,7 +487,17 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
     // namespace: one of the same name is another one, which says nothing of the port.
     let namespace = Namespace::new("rdmatop-other")?;
     let netdev = netdev(DEVICE)?;
-    let words = ["-n", namespace.name(), "link", "add", &netdev, "mtu", "777", "type", "dummy"];
+    let words = [
+        "-n",
+        namespace.name(),
+        "link",
+        "add",
+        &netdev,
+        "mtu",
+        "777",
+        "type",
+        "dummy",
+    ];
     output(Command::new("ip").args(words))?;
     let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
         let mut command = Command::new("ip");
@@ -511,7 +521,10 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
         .collect();
     ensure!(names.iter().any(|name| *name == DEVICE), "{names:?}");
     let ports = shared.value()["ports"].as_array().into_iter().flatten();
-    let port = ports.clone().find(|port| port["device"] == DEVICE).context("no port")?;
+    let port = ports
+        .clone()
+        .find(|port| port["device"] == DEVICE)
+        .context("no port")?;
     ensure!(
         !port["gids"].is_null() && port["netdev"].is_null() && port["netdev_mtu"].is_null(),
         "{port:#}"

@@ -4,9 +4,9 @@
 //! belongs to the port of the other. Numbers alone are not enough: each device gives its own, and a QP on
 //! another host may have the same.
 //!
-//! Nor are addresses, where the two devices are in different network namespaces: one private address may be in
-//! many networks, and each function of a card numbers its QPs from the same number on. There the addresses of
-//! both ends have to agree, and still the peer is only likely.
+//! Nor are addresses, where the two devices are in different network namespaces: one private address may be
+//! in many networks, and each function of a card numbers its QPs from the same number on. There the addresses
+//! of both ends have to agree, and still the peer is only likely.
 
 use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
@@ -21,8 +21,8 @@ pub enum Peer<'a> {
     Here {
         /// The QP at the other end.
         qp: &'a QpRow,
-        /// The addresses agree, in one network namespace. Otherwise the numbers do, and those of no other QP: the
-        /// addresses are not known, or agree across namespaces.
+        /// The addresses agree, in one network namespace. Otherwise the numbers do, and those of no other QP:
+        /// the addresses are not known, or agree across namespaces.
         sure: bool,
     },
     /// The peer is elsewhere, or a QP that cannot be told apart from others.
@@ -293,21 +293,37 @@ mod tests {
             let mut s = host(qps, true);
             for (at, (device, port)) in s.devices.iter_mut().zip(&mut s.ports).enumerate() {
                 device.netns = netns[at];
-                let own = PortGid { index: 1, gid: gid(gids[at]), v1: Some(false) };
+                let own = PortGid {
+                    index: 1,
+                    gid: gid(gids[at]),
+                    v1: Some(false),
+                };
                 port.gids = Some(vec![own].into());
             }
             names(&s.judged(None))
         };
         let pair = |to: Option<u8>| vec![qp(1, 1, 17, 18, to), qp(2, 2, 18, 17, Some(1))];
         let apart = [Some(7), Some(9), None];
-        assert_eq!(pods(pair(Some(2)), [Some(7); 3], [1, 2, 3]), ["102 rank", "101 rank"]);
+        assert_eq!(
+            pods(pair(Some(2)), [Some(7); 3], [1, 2, 3]),
+            ["102 rank", "101 rank"]
+        );
         assert_eq!(pods(pair(Some(2)), apart, [1, 2, 3]), ["~102 rank", "~101 rank"]);
         // The address of one end alone, and numbers alone, say nothing there.
         assert_eq!(pods(pair(None), apart, [1, 2, 3]), ["-", "10.0.0.1"]);
         assert_eq!(pods(pair(None), [None; 3], [1, 2, 3]), ["102 rank", "101 rank"]);
         // Who is in the same namespace is the peer; of two that are not, none is.
-        let three = || vec![qp(1, 1, 17, 18, Some(2)), qp(2, 2, 18, 17, Some(1)), qp(3, 3, 18, 17, Some(1))];
-        assert_eq!(pods(three(), [Some(7), Some(9), Some(7)], [1, 2, 2])[0], "103 rank");
+        let three = || {
+            vec![
+                qp(1, 1, 17, 18, Some(2)),
+                qp(2, 2, 18, 17, Some(1)),
+                qp(3, 3, 18, 17, Some(1)),
+            ]
+        };
+        assert_eq!(
+            pods(three(), [Some(7), Some(9), Some(7)], [1, 2, 2])[0],
+            "103 rank"
+        );
         assert_eq!(pods(three(), [Some(7), Some(9), None], [1, 2, 2])[0], "10.0.0.2");
     }
 

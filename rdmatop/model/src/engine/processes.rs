@@ -442,8 +442,8 @@ impl Processes {
         Some((uid, before))
     }
 
-    /// The process of this pid and start time, as /proc had it at `ts_ns`. If no row is known to be it, that of
-    /// the pid's holder is, or a new one where that holder started at another time.
+    /// The process of this pid and start time, as /proc had it at `ts_ns`. If no row is known to be it, that
+    /// of the pid's holder is, or a new one where that holder started at another time.
     pub(super) fn at_ticks(&mut self, pid: u32, start_ticks: u64, ts_ns: u64) -> u64 {
         if let Some(uid) = self.find(pid, start_ticks) {
             return uid;

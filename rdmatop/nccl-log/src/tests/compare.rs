@@ -333,7 +333,10 @@ fn a_job_is_not_called_quiet_where_connections_of_a_pod_are_not_seen() {
         devices: Vec::new(),
         ..rank(pid, &[])
     };
-    let shown = snapshot(vec![without(100, Some(tcp(100.0))), without(101, None)], Vec::new());
+    let shown = snapshot(
+        vec![without(100, Some(tcp(100.0))), without(101, None)],
+        Vec::new(),
+    );
     let mut all = both();
     assert_eq!(ids(&report, &all, &shown), [(Agreement::Unclear, "quiet")]);
     if let Identity::Process(who, _) = &mut all[1].identity {

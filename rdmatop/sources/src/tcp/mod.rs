@@ -201,7 +201,8 @@ impl TcpReader {
         })
     }
 
-    /// Learns the processes of connections, at the time `begin`, and counts what these moved. Returns whether it searched all processes.
+    /// Learns the processes of connections, at the time `begin`, and counts what these moved. Returns whether it
+    /// searched all processes.
     fn attribute(
         &mut self,
         root: &Root,
@@ -212,7 +213,8 @@ impl TcpReader {
         // Before the search: it may find a process that has the number of one that has ended, and would add
         // to what that one moved.
         self.let_go(root);
-        self.totals.release(|descriptor, inode| descriptor.is(root, inode));
+        self.totals
+            .release(|descriptor, inode| descriptor.is(root, inode));
         if begin >= self.doubted_ns + DOUBT_NS {
             self.doubted_ns = begin;
             self.totals.doubt();

@@ -52,9 +52,9 @@ enum Owner {
     By(Descriptor),
 }
 
-/// Counts of connections over time. At each look `look` reads them, `release`, `forget` and `learn` change whose
-/// they are, and then `count` counts what they moved since the look before: who is not known as the owner by
-/// then gets none of it, also not later.
+/// Counts of connections over time. At each look `look` reads them, `release`, `forget` and `learn` change
+/// whose they are, and then `count` counts what they moved since the look before: who is not known as the
+/// owner by then gets none of it, also not later.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     known: HashMap<u64, Entry>,
@@ -146,7 +146,9 @@ impl Totals {
     pub(super) fn learn(&mut self, wanted: &BTreeSet<u32>, found: &BTreeMap<u32, Descriptor>) {
         let ownerless = |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.inode);
         for known in self.known.values_mut().filter(ownerless) {
-            known.owner = found.get(&known.inode).map_or(Owner::Nobody, |found| Owner::By(*found));
+            known.owner = found
+                .get(&known.inode)
+                .map_or(Owner::Nobody, |found| Owner::By(*found));
         }
     }
 
@@ -200,7 +202,11 @@ impl Totals {
     pub(super) fn processes(&self) -> BTreeMap<u32, Use> {
         let of = |(pid, [moved, lately]): (&u32, &[[u64; 2]; 2])| {
             let (moved, lately) = (*moved, *lately);
-            let sum = Use { moved, lately, ..Use::default() };
+            let sum = Use {
+                moved,
+                lately,
+                ..Use::default()
+            };
             (*pid, (sum, 0))
         };
         let mut out: BTreeMap<u32, (Use, u64)> = self.sums.iter().map(of).collect();
@@ -363,10 +369,7 @@ mod tests {
         assert_eq!(totals.ownerless(), BTreeSet::new());
         let sums = totals.processes();
         assert_eq!(sums.len(), 1);
-        assert_eq!(
-            (sums[&4711].moved, sums[&4711].connections),
-            ([30_000_000, 7], 1)
-        );
+        assert_eq!((sums[&4711].moved, sums[&4711].connections), ([30_000_000, 7], 1));
         assert_eq!(sums[&4711].busiest.unwrap().to_string(), "10.0.0.1:45000");
         // Library loaded late.
         totals.doubt();
@@ -423,7 +426,10 @@ mod tests {
         for (second, list) in [(3, &[][..]), (4, &at(90_000_000))] {
             totals.look(list, second * S);
             totals.count();
-            assert_eq!((totals.sent(7), totals.processes()[&7].lately), (30_000_000, [0; 2]));
+            assert_eq!(
+                (totals.sent(7), totals.processes()[&7].lately),
+                (30_000_000, [0; 2])
+            );
         }
         totals.look(&at(120_000_000), 5 * S);
         totals.found(&[(11, 7)]);
@@ -529,9 +535,19 @@ mod tests {
                         (one.holder.pid, one.steady) = ((pid + 1) % 4, false);
                     }
                 }
-                Step::Close(at) => self.all.iter_mut().skip(at % places).take(1).for_each(|one| one.open = false),
+                Step::Close(at) => self
+                    .all
+                    .iter_mut()
+                    .skip(at % places)
+                    .take(1)
+                    .for_each(|one| one.open = false),
                 // What no list has had yet, or two lack, is new: nothing says how old it is.
-                Step::Hide(at) => self.all.iter_mut().skip(at % places).take(1).for_each(|one| one.hidden = one.steady),
+                Step::Hide(at) => self
+                    .all
+                    .iter_mut()
+                    .skip(at % places)
+                    .take(1)
+                    .for_each(|one| one.hidden = one.steady),
                 Step::Look(search, matter) => return self.look(search, matter),
             }
             Ok(())
@@ -551,11 +567,16 @@ mod tests {
                 self.totals.forget(pid);
             }
             let all = &self.all;
-            self.totals.release(|descriptor, inode| all[inode as usize - 1].holder == descriptor);
+            self.totals
+                .release(|descriptor, inode| all[inode as usize - 1].holder == descriptor);
             let wanted = self.totals.ownerless();
             if search {
-                let holders = wanted.iter().map(|inode| (*inode, self.all[*inode as usize - 1].holder));
-                let found = holders.filter(|(_, holder)| matter[holder.pid as usize]).collect();
+                let holders = wanted
+                    .iter()
+                    .map(|inode| (*inode, self.all[*inode as usize - 1].holder));
+                let found = holders
+                    .filter(|(_, holder)| matter[holder.pid as usize])
+                    .collect();
                 self.totals.learn(&wanted, &found);
             }
             self.totals.count();
@@ -580,7 +601,10 @@ mod tests {
                 let of = |one: &Truth| one.holder.pid == pid;
                 // Not what another owner moved who was known, nor what moved before the interval.
                 let own = |one: &Truth| {
-                    let others = one.moved.iter().filter(|(by, _)| **by == who || one.known != Some(**by));
+                    let others = one
+                        .moved
+                        .iter()
+                        .filter(|(by, _)| **by == who || one.known != Some(**by));
                     others.map(|(_, bytes)| bytes).sum::<u64>()
                 };
                 let most: u64 = self.all.iter().filter(|one| of(one)).map(own).sum();

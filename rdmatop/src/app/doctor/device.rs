@@ -12,7 +12,8 @@ use rdmatop_sources::{
     netlink::{client::Nldev, name::Name},
     root::{Root, is_component},
     sysfs::{
-        DeviceFacts, GidLimits, PortFacts, device_dir, netdev_bond, netdev_pfc, read_device, read_gids, verbs_files,
+        DeviceFacts, GidLimits, PortFacts, device_dir, netdev_bond, netdev_pfc, read_device, read_gids,
+        verbs_files,
     },
 };
 
@@ -75,15 +76,21 @@ pub(super) fn late(name: &OsStr) -> Device {
     }
 }
 
-/// The ports of a device whose interfaces are in this network namespace: netlink names no others. `None` where
-/// that is not known.
+/// The ports of a device whose interfaces are in this network namespace: netlink names no others. `None`
+/// where that is not known.
 fn ports_here(name: &OsStr) -> Option<BTreeSet<u32>> {
     let mut nldev = Nldev::open().ok()?;
     let all = nldev.named_summaries().ok()?.items;
     let is_it = |listed: &Name| device_dir(listed.as_bytes()).is_some_and(|dir| dir == name);
     let (_, counts) = all.iter().find(|(listed, _)| is_it(listed))?;
     let ports = nldev.ports(counts.device_index).ok()?.whole().ok()?;
-    Some(ports.into_iter().filter(|port| port.netdev.is_some()).map(|port| port.port).collect())
+    Some(
+        ports
+            .into_iter()
+            .filter(|port| port.netdev.is_some())
+            .map(|port| port.port)
+            .collect(),
+    )
 }
 
 /// Whether an interface has neither hardware nor other interfaces below it, as the `eth0` of a container. Its

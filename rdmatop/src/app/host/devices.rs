@@ -68,8 +68,8 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 } else {
     Duration::from_millis(250)
 };
-/// In mode exclusive a device that no list has is kept for this long, ns: while the kernel moves it, no network
-/// namespace has it.
+/// In mode exclusive a device that no list has is kept for this long, ns: while the kernel moves it, no
+/// network namespace has it.
 const MOVES: u64 = 3_000_000_000;
 /// The same for a device that is in some namespace by its verbs file: a search finds it there, once a process
 /// is in that namespace.
@@ -188,7 +188,9 @@ impl DeviceSource {
         let progress = self.schedule.ask(subject, name, now().mono_ns, round.once);
         let entries = self.entries.iter().map(|entry| (entry.id, &entry.place));
         let removals = self.removals.iter().map(|going| (going.id, &going.place));
-        let of_it = entries.chain(removals).find(|(id, _)| Subject::Device(*id) == subject);
+        let of_it = entries
+            .chain(removals)
+            .find(|(id, _)| Subject::Device(*id) == subject);
         self.readers.push(Job {
             subject,
             progress,
@@ -425,7 +427,10 @@ impl DeviceSource {
                 *ids
             });
         // Until its directory moves, a device on its way to another network namespace looks the same.
-        for going in over.into_iter().filter(|_| self.mode == Some(NetnsMode::Exclusive)) {
+        for going in over
+            .into_iter()
+            .filter(|_| self.mode == Some(NetnsMode::Exclusive))
+        {
             let is_new = self.entries.iter().all(|entry| entry.index != going.device.index);
             if is_new && going.device.index < UNLISTED {
                 self.listed_ns = None;

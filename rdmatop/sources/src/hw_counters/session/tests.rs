@@ -412,7 +412,8 @@ fn a_device_that_another_network_namespace_has_got_is_not_forgotten() {
     run.kernel.0.borrow_mut().elsewhere = true;
     let lines = run.next_start();
     assert!(
-        lines.len() == 1 && lines[0].contains("sudo nsenter -t PID -n rdma statistic qp set link mlx5_0/1 auto off"),
+        lines.len() == 1
+            && lines[0].contains("sudo nsenter -t PID -n rdma statistic qp set link mlx5_0/1 auto off"),
         "{lines:?}"
     );
     // It is back.

@@ -127,20 +127,21 @@ impl Elsewhere {
     /// Adds the devices of other namespaces to those of the own one.
     pub(super) fn add_to<T: Transport + Send>(&mut self, list: &mut DeviceList, root: &Root, open: &Open<T>) {
         let mut silent = BTreeSet::new();
-        self.known.retain_mut(|(place, names)| match ask(root, place.netns, open) {
-            Ok(found) => {
-                *names = take(list, place, found);
-                !names.is_empty()
-            }
-            Err(error) if is_gone(&error) => false,
-            // Its devices are not gone, and those of others are to be read.
-            Err(error) => {
-                list.silent.push(Arc::clone(place));
-                list.notes.push(unread(place, names, &error));
-                silent.extend(names.iter().cloned());
-                true
-            }
-        });
+        self.known
+            .retain_mut(|(place, names)| match ask(root, place.netns, open) {
+                Ok(found) => {
+                    *names = take(list, place, found);
+                    !names.is_empty()
+                }
+                Err(error) if is_gone(&error) => false,
+                // Its devices are not gone, and those of others are to be read.
+                Err(error) => {
+                    list.silent.push(Arc::clone(place));
+                    list.notes.push(unread(place, names, &error));
+                    silent.extend(names.iter().cloned());
+                    true
+                }
+            });
         let absent = |list: &DeviceList| {
             let mut names = absent(root, list);
             names.retain(|name| !silent.contains(name));
@@ -170,7 +171,11 @@ impl Elsewhere {
         absent: &impl Fn(&DeviceList) -> Vec<String>,
     ) -> Option<Cause> {
         let others = others(root);
-        let is_known = |netns: &Netns| self.known.iter().any(|(place, _)| place.netns.inode == netns.inode);
+        let is_known = |netns: &Netns| {
+            self.known
+                .iter()
+                .any(|(place, _)| place.netns.inode == netns.inode)
+        };
         let mut unknown: Vec<Netns> = others
             .found
             .into_iter()
@@ -234,7 +239,10 @@ fn take(
     if interrupted {
         list.silent.push(Arc::clone(place));
     }
-    let names = devices.iter().map(|(name, _)| text::sanitize(name.as_bytes())).collect();
+    let names = devices
+        .iter()
+        .map(|(name, _)| text::sanitize(name.as_bytes()))
+        .collect();
     for (name, counts) in devices {
         let index = counts.device_index;
         list.devices.retain(|(_, before)| before.device_index != index);

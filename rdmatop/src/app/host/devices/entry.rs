@@ -23,8 +23,8 @@ pub(super) struct Entry {
     pub(super) excluded: bool,
     /// Its network namespace, if that is another one.
     pub(super) place: Option<Arc<Place>>,
-    /// Since when lists lack it, ns: it may be on its way to another network namespace, or in one that cannot be
-    /// read.
+    /// Since when lists lack it, ns: it may be on its way to another network namespace, or in one that cannot
+    /// be read.
     pub(super) missed: Option<u64>,
     /// Its PCI address, once it was listed.
     pub(super) pci: Option<String>,
@@ -89,7 +89,10 @@ impl Entry {
 
     /// Whether its directory in sysfs is there, in the network namespace where it was.
     pub(super) fn is_in_sysfs(&self, own: &[OsString]) -> bool {
-        let there = self.place.as_ref().map(|place| list_devices(&place.root()).unwrap_or_default());
+        let there = self
+            .place
+            .as_ref()
+            .map(|place| list_devices(&place.root()).unwrap_or_default());
         device_dir(self.name.as_bytes()).is_some_and(|dir| there.as_deref().unwrap_or(own).contains(&dir))
     }
 

@@ -135,7 +135,10 @@ impl DeviceList {
 
     /// Whether a device may be where it was although it is not in the list.
     pub(super) fn is_silent(&self, entry: &Entry) -> bool {
-        entry.place.as_ref().is_some_and(|place| self.silent.contains(place))
+        entry
+            .place
+            .as_ref()
+            .is_some_and(|place| self.silent.contains(place))
     }
 }
 

@@ -283,7 +283,8 @@ impl Known {
         self.facts = dir.and_then(|dir| read_device(root, &dir));
         for port in self.facts.iter_mut().flat_map(|facts| &mut facts.ports) {
             // GIDs name interfaces of other network namespaces, too (`print_ndev`,
-            // drivers/infiniband/core/sysfs.c), and one of that name here is another one. Netlink leaves them out.
+            // drivers/infiniband/core/sysfs.c), and one of that name here is another one. Netlink leaves them
+            // out.
             let asked = sample.ports.iter().find(|asked| asked.port == port.port);
             let info = asked.and_then(|asked| asked.info.as_ref()?.as_ref().ok());
             if info.is_some_and(|info| info.netdev.is_none()) {

@@ -85,8 +85,17 @@ impl Removals {
         now_ns: u64,
         mut id: impl FnMut() -> u64,
     ) -> Vec<Removal> {
-        let over = self.all.extract_if(.., |going| !found.contains(&going.dir)).collect();
-        for Gone { id, device, listed, place } in gone {
+        let over = self
+            .all
+            .extract_if(.., |going| !found.contains(&going.dir))
+            .collect();
+        for Gone {
+            id,
+            device,
+            listed,
+            place,
+        } in gone
+        {
             let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
             if let Some(dir) = dir {
                 self.all.push(Removal {

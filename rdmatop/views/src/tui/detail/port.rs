@@ -37,7 +37,11 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
             out.extend(Cell::lines(&line, width, Tone::Normal));
             if let Some(netdev) = &p.netdev {
-                let there = step!("sudo nsenter -t {} -n ethtool -S {}", pid, ShellWord::netdev(netdev));
+                let there = step!(
+                    "sudo nsenter -t {} -n ethtool -S {}",
+                    pid,
+                    ShellWord::netdev(netdev)
+                );
                 let line = format!("Pauses and flow control of its interface are not read there: {there}");
                 out.extend(Cell::lines(&line, width, Tone::Dim));
             }
@@ -175,7 +179,10 @@ mod tests {
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
         let there = "in the network namespace of pod 8d2f5e10-7a55-4c1b-9d0e-1f2a3b4c5d6e (PID 4711, net:[4026532201])";
         assert!(known.contains(there), "{known}");
-        assert!(known.contains("not read there: sudo nsenter -t 4711 -n ethtool -S"), "{known}");
+        assert!(
+            known.contains("not read there: sudo nsenter -t 4711 -n ethtool -S"),
+            "{known}"
+        );
         let unknown = of("rxe0");
         assert!(
             unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of") && !unknown.contains("namespace"),

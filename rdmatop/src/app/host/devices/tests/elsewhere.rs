@@ -125,7 +125,10 @@ fn a_device_that_another_namespace_gets_is_one_all_the_way() {
     }
     host.kernel.change(0, |made| made.netns = 7);
     assert_eq!(look(&mut host).0, [is("rxe0", 7), is("rxe1", 7)]);
-    assert_eq!(host.source.entries.iter().filter(|entry| entry.id == id).count(), 1);
+    assert_eq!(
+        host.source.entries.iter().filter(|entry| entry.id == id).count(),
+        1
+    );
 }
 
 #[test]
@@ -145,13 +148,24 @@ fn a_device_that_is_removed_inside_a_pod_stays_until_its_removal_is_over() {
     for _ in 0..3 {
         let mut removing = Vec::new();
         host.source.listed_ns = None;
-        host.source.poll(&Wants { counters: true, ..Wants::default() }, &mut |input| {
-            if let Input::Devices(sample) = input {
-                let devices = sample.devices.into_iter();
-                removing = devices.map(|one| (one.name, one.removing, one.netns.map(|netns| netns.inode))).collect();
-            }
-        });
-        let is = [("rxe0".to_owned(), false, None), ("rxe1".to_owned(), true, Some(7))];
+        host.source.poll(
+            &Wants {
+                counters: true,
+                ..Wants::default()
+            },
+            &mut |input| {
+                if let Input::Devices(sample) = input {
+                    let devices = sample.devices.into_iter();
+                    removing = devices
+                        .map(|one| (one.name, one.removing, one.netns.map(|netns| netns.inode)))
+                        .collect();
+                }
+            },
+        );
+        let is = [
+            ("rxe0".to_owned(), false, None),
+            ("rxe1".to_owned(), true, Some(7)),
+        ];
         assert_eq!(removing, is);
         assert!(host.source.removals.has(id) && host.source.removals.notes().len() == 1);
     }
