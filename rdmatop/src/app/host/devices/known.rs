@@ -511,6 +511,44 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_that_netlink_does_not_name_is_another_of_that_name() {
+        use rdmatop_sources::netlink::record::{NetdevRef, Port};
+        let fake = Fake::new();
+        let dir = "class/infiniband/mlx5_2/ports/1";
+        fake.sys(format!("{dir}/gid_attrs/ndevs/0"), "eth0\n")
+            .sys(format!("{dir}/link_layer"), "Ethernet\n")
+            .sys("class/net/eth0/mtu", "9000\n");
+        let of = |info| {
+            let mut sample = DeviceSample::new(Device {
+                name: "mlx5_2".into(),
+                ..listed().device().clone()
+            });
+            sample.ports = vec![PortSample {
+                port: 1,
+                info,
+                counters: None,
+                counters_at: None,
+            }];
+            let (_, reading) = Listed::list(&fake.root(), sample, None, 0, true);
+            let port = &reading.ports[0];
+            (port.netdev.clone(), port.netdev_mtu)
+        };
+        let told = |netdev| {
+            Some(Ok(Port {
+                port: 1,
+                state: None,
+                phys_state: None,
+                netdev,
+            }))
+        };
+        let here = (Some("eth0".to_owned()), Some(9000));
+        let name = Some("eth0".into());
+        assert_eq!(of(told(Some(NetdevRef { index: 2, name }))), here);
+        assert_eq!(of(None), here, "it did not answer");
+        assert_eq!(of(told(None)), (None, None));
+    }
+
+    #[test]
     fn siw_is_not_called_rxe_and_hardware_keeps_its_drivers_name() {
         let fake = Fake::new();
         for name in ["rxe0", "siw0"] {
