@@ -425,7 +425,7 @@ mod tests {
         totals.found(&[(11, 7)]);
         for (second, list) in [(3, &[][..]), (4, &at(90_000_000))] {
             totals.look(list, second * S);
-            totals.count();
+            totals.found(&[(11, 7)]);
             assert_eq!(
                 (totals.sent(7), totals.processes()[&7].lately),
                 (30_000_000, [0; 2])
