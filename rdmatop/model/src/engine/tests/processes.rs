@@ -44,7 +44,7 @@ fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_and_in_no_other_process()
             }],
             cut: None,
         })));
-        let mut rows: Vec<_> = host.tick().processes.iter().cloned().collect();
+        let mut rows = host.tick().processes.clone();
         rows.sort_by_key(|row| row.uid);
         let sent = rows.iter().filter_map(|row| Some(row.tcp.as_ref()?.tx_bytes));
         sent.map(|sent| (sent.total, sent.rate)).collect::<Vec<_>>()
