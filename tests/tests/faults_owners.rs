@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     child::{Child, output},
-    lab::{DEVICE, Lab, skip},
+    lab::{DEVICE, Lab, netdev, skip},
     netns::{Exclusive, Namespace},
     rdmatop::{self, END, Trace, Window},
     rxe::Rxe,
@@ -484,8 +484,21 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
         return Ok(());
     };
     // In shared mode a device of another namespace is shown, without the network device, which is not in this
-    // namespace.
+    // namespace: one of the same name is another one, which says nothing of the port.
     let namespace = Namespace::new("rdmatop-other")?;
+    let netdev = netdev(DEVICE)?;
+    let words = [
+        "-n",
+        namespace.name(),
+        "link",
+        "add",
+        &netdev,
+        "mtu",
+        "777",
+        "type",
+        "dummy",
+    ];
+    output(Command::new("ip").args(words))?;
     let inside = |words: &[&str]| -> Result<(Option<i32>, Child)> {
         let mut command = Command::new("ip");
         command
@@ -507,6 +520,17 @@ fn a_network_namespace_without_devices_is_named_as_such() -> Result<()> {
         .map(|device| &device["name"])
         .collect();
     ensure!(names.iter().any(|name| *name == DEVICE), "{names:?}");
+    let ports = shared.value()["ports"].as_array().into_iter().flatten();
+    let port = ports
+        .clone()
+        .find(|port| port["device"] == DEVICE)
+        .context("no port")?;
+    ensure!(
+        !port["gids"].is_null() && port["netdev"].is_null() && port["netdev_mtu"].is_null(),
+        "{port:#}"
+    );
+    let (_, child) = inside(&["doctor", "--json"])?;
+    ensure!(!child.out.text().contains("777"), "{}", child.out.text());
     drop(namespace);
     // The kernel changes this mode only while there is no other namespace.
     let exclusive = Exclusive::on()?;

@@ -385,7 +385,8 @@ fn compare_tcp(report: &Report, lives: &[&LiveProcess], out: &mut Vec<Comparison
         .iter()
         .map(|(_, count)| count)
         .fold(0, |a, b| a.saturating_add(*b));
-    if rates.is_empty() {
+    let unseen = lives.iter().any(|live| !live.same_network);
+    if rates.is_empty() || unseen && all < MIN_DATA_RATE {
         let line = format!("The log says NET/{network}; what its processes move by TCP is not known");
         push(out, Agreement::Unclear, "unknown", line);
     } else if all < MIN_DATA_RATE {

@@ -87,6 +87,9 @@ pub struct LiveProcess {
     pub byte_rates: [Option<f64>; 2],
     /// TCP between ports that a library chose; `None` if not known, or if there is none.
     pub tcp: Option<TcpTraffic>,
+    /// Its connections are seen: it is in the network namespace of rdmatop.
+    #[serde(skip)]
+    pub same_network: bool,
 }
 
 /// A process of the log that is not there.
@@ -264,6 +267,7 @@ fn live(
         rx_wr: row.and_then(|row| row.traffic.rx_wr),
         byte_rates: row.map_or([None, None], |row| row.traffic.ways()),
         tcp: row.and_then(|row| row.tcp.clone()),
+        same_network: candidate.other_network == Some(false),
     }
 }
 

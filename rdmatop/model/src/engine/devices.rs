@@ -16,13 +16,16 @@ use super::{
     table::Table,
 };
 use crate::{
-    cause::Cause,
+    cause::{Cause, CauseId, Concerns},
     event::EventKind,
     input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
-use rdmatop_base::text;
+use rdmatop_base::{
+    step::{ShellWord, step},
+    text,
+};
 
 /// How long a search for who has a device open is taken for the present, ns: one is made each ten seconds.
 const SEARCHED: u64 = 25_000_000_000;
@@ -217,6 +220,24 @@ impl Devices {
         let cause = self.log.as_ref()?.as_ref().err()?;
         let hardware = |device: &Device| device.row.pci.is_some() && !device.is_followed();
         self.by_index.values().any(hardware).then_some(cause)
+    }
+
+    /// On which devices `--hw-counters` sets nothing, because they are in other network namespaces.
+    pub(super) fn uncounted_elsewhere(&self) -> impl Iterator<Item = Cause> {
+        self.by_index.values().filter_map(|device| {
+            let pid = device.row.netns_pid.filter(|_| device.row.driver.as_deref() == Some("mlx5_core"))?;
+            Some(Cause {
+                id: CauseId::NoBinding,
+                concerns: Concerns::Device(device.name.to_string()),
+                what: format!("No hardware counters by process on {}", device.name),
+                why: format!("rdmatop sets none in the network namespace of another (PID {pid})"),
+                remedy: step!(
+                    "sudo nsenter -t {} -n rdma statistic qp set link {}/1 auto pid on   # rdmatop shows what it counts; auto off ends it",
+                    pid,
+                    ShellWord::device(&device.name)
+                ),
+            })
+        })
     }
 
     /// The device of an index, made when it is new.

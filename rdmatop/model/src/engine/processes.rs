@@ -442,6 +442,23 @@ impl Processes {
         Some((uid, before))
     }
 
+    /// The process of this pid and start time, as /proc had it at `ts_ns`. If no row is known to be it, that
+    /// of the pid's holder is, or a new one where that holder started at another time.
+    pub(super) fn at_ticks(&mut self, pid: u32, start_ticks: u64, ts_ns: u64) -> u64 {
+        if let Some(uid) = self.find(pid, start_ticks) {
+            return uid;
+        }
+        let mut uid = self.user(pid, None, ts_ns);
+        if self.get(uid).is_some_and(|process| process.start_ticks.is_some()) {
+            self.end(uid, ts_ns);
+            uid = self.add_user(pid, None, None);
+        }
+        if let Some(process) = self.get_mut(uid) {
+            process.start_ticks = Some(start_ticks);
+        }
+        uid
+    }
+
     /// The process of this pid and start time.
     fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
         let is_it = |process: &&Process| process.pid == Some(pid) && process.start_ticks == Some(start_ticks);

@@ -79,6 +79,11 @@ impl Readings {
         first.extend(uncounted);
         first.extend(programs.uprobe_notes().cloned());
         first.extend(groups.hw_counters_notes());
+        let elsewhere = groups
+            .hw_counters
+            .iter()
+            .flat_map(|_| devices.uncounted_elsewhere());
+        first.extend(elsewhere);
         // Without programs a 0 would say that nothing happened. What was counted before they went stays.
         let on = ebpf.state.is_on();
         let traced = |count: u64| (on || count > 0).then_some(count);

@@ -32,23 +32,24 @@ impl Tcp {
 impl Processes {
     /// Folds a reading of TCP connections in.
     pub(super) fn tcp(&mut self, sample: &TcpSample) {
-        let before_ns = sample.before.map(|before| before.mono_ns);
         for totals in &sample.processes {
-            let uid = self.caller(totals.pid, before_ns, sample.at.mono_ns);
+            let uid = self.at_ticks(totals.pid, totals.start_ticks, sample.at.mono_ns);
             if let Some(process) = self.get_mut(uid) {
-                // Totals count from when connections were first seen, and a process that is new was not worth
-                // a search before.
-                let zero = Meter::new(0, sample.before.unwrap_or_default());
+                // What it had moved before the last interval makes no rate, however late its row is.
+                let [sent, received] = [0, 1].map(|way| {
+                    let before = totals.moved[way].saturating_sub(totals.lately[way]);
+                    Meter::new(before, sample.before.unwrap_or_default())
+                });
                 let tcp = process.tcp.get_or_insert_with(|| {
                     Box::new(Tcp {
-                        sent: zero,
-                        received: zero,
+                        sent,
+                        received,
                         connections: 0,
                         busiest: None,
                     })
                 });
-                tcp.sent.read(totals.sent, sample.at, Width::Bits64);
-                tcp.received.read(totals.received, sample.at, Width::Bits64);
+                tcp.sent.read(totals.moved[0], sample.at, Width::Bits64);
+                tcp.received.read(totals.moved[1], sample.at, Width::Bits64);
                 (tcp.connections, tcp.busiest) = (totals.connections, totals.busiest);
             }
         }

@@ -28,7 +28,7 @@ pub static QP: Table<QpRow> = with_traffic![QpRow;
         .json("comm").words(&["comm", "name"]).screen("OWNER", 1, (11, 30)).page(40, "COMM").detail(40, "owner"),
     gauge("remote", "peer's QP number", |q: &Q, _| Value::number(q.remote_qpn))
         .json("remote_qpn").screen("REMOTE", 6, (7, 8)).page(50, "PEER").detail(60, "remote QPN"),
-    Field::new(Kind::Text, "peer", "process at the other end where that is on this host (~: by the numbers of both alone), else its address",
+    Field::new(Kind::Text, "peer", "process at the other end where that is on this host (~: likely, by the numbers of both), else its address",
         |q: &Q, s| s.peer(q).map_or(Value::Unknown, |peer| Value::Text(Cow::Owned(peer.name()))))
         .json("").words(&["peer"]).screen("PEER", 2, (12, 32)).detail(65, "peer"),
     state("rgid", "GID of the peer's port", |q: &Q, _| Value::word(q.remote_gid, |gid| Gid::host(*gid).into(), |_| None))

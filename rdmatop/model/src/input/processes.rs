@@ -60,7 +60,7 @@ pub struct MappingCount {
 pub struct TcpSample {
     /// The time of the reading.
     pub at: ReadAt,
-    /// The time of the reading before: a process that is new in this reading had moved nothing then.
+    /// The time of the reading before.
     pub before: Option<ReadAt>,
     /// Processes that moved much between ports that a library chose, and that have a library mapped which
     /// could use RDMA.
@@ -69,15 +69,17 @@ pub struct TcpSample {
     pub cut: Option<Box<Cause>>,
 }
 
-/// What a process moved by TCP since its connections were first seen.
+/// What a process moved by TCP while it was known to have the connections.
 #[derive(Clone, Debug)]
 pub struct TcpTotals {
     /// Process id.
     pub pid: u32,
-    /// Bytes that its peers acknowledged.
-    pub sent: u64,
-    /// Bytes received.
-    pub received: u64,
+    /// When the process started, clock ticks since boot: another process may have its PID by now.
+    pub start_ticks: u64,
+    /// Bytes that its peers acknowledged, and bytes received.
+    pub moved: [u64; 2],
+    /// Of these since the reading before.
+    pub lately: [u64; 2],
     /// Connections that are open.
     pub connections: u32,
     /// The other end of the connection that moves most.

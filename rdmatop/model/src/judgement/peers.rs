@@ -3,6 +3,10 @@
 //! Two QPs of this host are connected when each names the other's number, and the address that one sends to
 //! belongs to the port of the other. Numbers alone are not enough: each device gives its own, and a QP on
 //! another host may have the same.
+//!
+//! Nor are addresses, where the two devices are in different network namespaces: one private address may be
+//! in many networks, and each function of a card numbers its QPs from the same number on. There the addresses
+//! of both ends have to agree, and still the peer is only likely.
 
 use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +22,8 @@ pub enum Peer<'a> {
     Here {
         /// The QP at the other end.
         qp: &'a QpRow,
-        /// The addresses agree. Otherwise they are not known: the numbers do, and those of no other QP.
+        /// The addresses agree, in one network namespace. Otherwise the numbers do, and those of no other QP:
+        /// the addresses are not known, or agree across namespaces.
         sure: bool,
     },
     /// The peer is elsewhere, or a QP that cannot be told apart from others.
@@ -115,6 +120,12 @@ fn has(facts: &Facts, qp: &QpRow, gid: Gid) -> Option<bool> {
     known
 }
 
+/// The network namespace of the device of a QP, if that is not rdmatop's own.
+fn netns(facts: &Facts, qp: &QpRow) -> Option<u64> {
+    let mut devices = facts.devices.iter();
+    devices.find(|row| Some(row.uid) == qp.device_uid)?.netns
+}
+
 impl Judgement {
     /// Who is at the other end of a QP of the facts that were judged; `None` when it is not known.
     pub fn peer<'a>(&self, facts: &'a Facts, qp: &QpRow) -> Option<Peer<'a>> {
@@ -133,9 +144,11 @@ impl Judgement {
             };
             let there = qp.remote_gid.and_then(|gid| has(facts, other, gid));
             let back = other.remote_gid.and_then(|gid| has(facts, qp, gid));
+            let same_netns = netns(facts, qp) == netns(facts, other);
             match (there, back) {
                 (Some(false), _) | (_, Some(false)) => {}
-                (None, None) => {
+                (None, _) | (_, None) if !same_netns => {}
+                (None, None) | (Some(true), Some(true)) if !same_netns || there.is_none() => {
                     (open, of_open) = (Some(other), of_open + 1);
                     if follow_each_other(qp, other) {
                         (near, of_near) = (open, of_near + 1);
@@ -274,6 +287,47 @@ mod tests {
         ]);
         assert_eq!(told, ["~102 rank", "~101 rank", "~104 rank", "~103 rank"]);
         assert_eq!(all([[0, 0]; 4]), ["-"; 4], "all begin with 0");
+    }
+
+    #[test]
+    fn one_address_in_two_network_namespaces_may_be_two_networks() {
+        let pods = |qps: Vec<Arc<QpRow>>, netns: [Option<u64>; 3], gids: [u8; 3]| {
+            let mut s = host(qps, true);
+            let facts = &mut s.facts;
+            for (at, (device, port)) in facts.devices.iter_mut().zip(&mut facts.ports).enumerate() {
+                device.netns = netns[at];
+                let own = PortGid {
+                    index: 1,
+                    gid: gid(gids[at]),
+                    v1: Some(false),
+                };
+                port.gids = Some(vec![own].into());
+            }
+            names(&s.judged(None))
+        };
+        let pair = |to: Option<u8>| vec![qp(1, 1, 17, 18, to), qp(2, 2, 18, 17, Some(1))];
+        let apart = [Some(7), Some(9), None];
+        assert_eq!(
+            pods(pair(Some(2)), [Some(7); 3], [1, 2, 3]),
+            ["102 rank", "101 rank"]
+        );
+        assert_eq!(pods(pair(Some(2)), apart, [1, 2, 3]), ["~102 rank", "~101 rank"]);
+        // The address of one end alone, and numbers alone, say nothing there.
+        assert_eq!(pods(pair(None), apart, [1, 2, 3]), ["-", "10.0.0.1"]);
+        assert_eq!(pods(pair(None), [None; 3], [1, 2, 3]), ["102 rank", "101 rank"]);
+        // Who is in the same namespace is the peer; of two that are not, none is.
+        let three = || {
+            vec![
+                qp(1, 1, 17, 18, Some(2)),
+                qp(2, 2, 18, 17, Some(1)),
+                qp(3, 3, 18, 17, Some(1)),
+            ]
+        };
+        assert_eq!(
+            pods(three(), [Some(7), Some(9), Some(7)], [1, 2, 2])[0],
+            "103 rank"
+        );
+        assert_eq!(pods(three(), [Some(7), Some(9), None], [1, 2, 2])[0], "10.0.0.2");
     }
 
     #[test]

@@ -598,8 +598,9 @@ impl Machine {
             tcp.total += tcp.per_s;
             TcpTotals {
                 pid: tcp.pid,
-                sent: count(tcp.total),
-                received: count(tcp.total),
+                start_ticks: u64::from(tcp.pid),
+                moved: [count(tcp.total); 2],
+                lately: [count(tcp.per_s); 2],
                 connections: 16,
                 busiest: Some(([10, 0, 0, 2], 45_001).into()),
             }

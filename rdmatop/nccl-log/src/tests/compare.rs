@@ -317,6 +317,35 @@ fn a_process_without_qps_is_told_from_one_whose_qps_are_not_known() {
 }
 
 #[test]
+fn a_job_is_not_called_quiet_where_connections_of_a_pod_are_not_seen() {
+    let of = |rank: u32| {
+        let pid = 100 + rank;
+        format!(
+            "gpu-a:{pid}:{pid} [{rank}] NCCL INFO Using network Socket\n\
+             gpu-a:{pid}:{pid} [{rank}] NCCL INFO Channel 00/0 : {rank}[0] -> {}[0] [send] via NET/Socket/0\n",
+            1 - rank
+        )
+    };
+    let report = read(&[of(0), of(1)].concat());
+    let without = |pid, tcp| ProcessRow {
+        tcp,
+        qps: 0,
+        devices: Vec::new(),
+        ..rank(pid, &[])
+    };
+    let shown = snapshot(
+        vec![without(100, Some(tcp(100.0))), without(101, None)],
+        Vec::new(),
+    );
+    let mut all = both();
+    assert_eq!(ids(&report, &all, &shown), [(Agreement::Unclear, "quiet")]);
+    if let Identity::Process(who, _) = &mut all[1].identity {
+        who.other_network = Some(true);
+    }
+    assert_eq!(ids(&report, &all, &shown), [(Agreement::Unclear, "unknown")]);
+}
+
+#[test]
 fn what_goes_another_way_than_the_log_says_is_a_difference() {
     let mut moving = rank(100, &["mlx5_0"]);
     moving.traffic.tx_bytes = Some(counter(2e9, Source::Ebpf));

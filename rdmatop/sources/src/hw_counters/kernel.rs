@@ -13,7 +13,7 @@ use crate::netlink::socket::Socket;
 use crate::platform::find_parts;
 use crate::privileges::Raised;
 use crate::root::Root;
-use crate::sysfs::{device_dir, list_devices, read_device};
+use crate::sysfs::{device_dir, list_devices, read_device, verbs_files};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 
@@ -42,6 +42,8 @@ pub trait Kernel {
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError>;
     /// The device with this index.
     fn device(&mut self, index: u32) -> Result<Present, NetlinkError>;
+    /// Whether the device of this name is in some network namespace.
+    fn is_anywhere(&mut self, name: &str) -> bool;
     /// Whether the driver of a device has a function that binds QPs to counters; `None` where that cannot be
     /// known.
     fn binds(&mut self, device: &Present) -> Option<bool>;
@@ -128,6 +130,11 @@ impl Kernel for Live {
             inode: path.and_then(|path| Some(fs::metadata(path).ok()?.ino())),
             ports: device.port_count,
         })
+    }
+
+    fn is_anywhere(&mut self, name: &str) -> bool {
+        let files = verbs_files(&self.root).unwrap_or_default();
+        files.iter().any(|(_, device)| text::sanitize(device) == name)
     }
 
     fn binds(&mut self, device: &Present) -> Option<bool> {

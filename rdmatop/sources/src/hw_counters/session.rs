@@ -377,7 +377,20 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
             Ok(device) if agree(device.node_guid, port.node_guid) && agree(device.inode, port.inode) => device,
             // The device is gone, and its counters with it.
             Ok(_) => return false,
-            Err(error) if is_gone(&error) => return false,
+            Err(error) if is_gone(&error) && !kernel.is_anywhere(&port.device) => return false,
+            Err(error) if is_gone(&error) => {
+                let off = step!(
+                    "sudo nsenter -t PID -n rdma statistic qp set link {}/{} auto off",
+                    ShellWord::device(&port.device),
+                    port.port
+                );
+                lines.push(format!(
+                    "counters of {} port {}: mode auto,pid set by rdmatop stays: the device is in another network \
+                     namespace; `{off}` with the PID of a process there takes it back",
+                    port.device, port.port
+                ));
+                return true;
+            }
             Err(error) => {
                 lines.push(format!(
                     "counters of {} port {}: what rdmatop set could not be taken back: {error}; {AGAIN}",

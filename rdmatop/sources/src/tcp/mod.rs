@@ -201,7 +201,8 @@ impl TcpReader {
         })
     }
 
-    /// Learns the processes of connections, at the time `begin`. Returns whether it searched all processes.
+    /// Learns the processes of connections, at the time `begin`, and counts what these moved. Returns whether it
+    /// searched all processes.
     fn attribute(
         &mut self,
         root: &Root,
@@ -212,6 +213,8 @@ impl TcpReader {
         // Before the search: it may find a process that has the number of one that has ended, and would add
         // to what that one moved.
         self.let_go(root);
+        self.totals
+            .release(|descriptor, inode| descriptor.is(root, inode));
         if begin >= self.doubted_ns + DOUBT_NS {
             self.doubted_ns = begin;
             self.totals.doubt();
@@ -222,6 +225,7 @@ impl TcpReader {
         if searches {
             self.search(root, &wanted, libraries);
         }
+        self.totals.count();
         searches
     }
 
@@ -229,14 +233,16 @@ impl TcpReader {
     fn uses(&self) -> (Vec<ProcKey>, Vec<TcpTotals>) {
         let sums = self.totals.processes().into_iter();
         sums.filter_map(|(pid, sum)| {
+            let process = *self.processes.get(&pid)?;
             let totals = TcpTotals {
                 pid,
-                sent: sum.sent,
-                received: sum.received,
+                start_ticks: process.start,
+                moved: sum.moved,
+                lately: sum.lately,
                 connections: sum.connections,
                 busiest: sum.busiest,
             };
-            Some((*self.processes.get(&pid)?, totals))
+            Some((process, totals))
         })
         .unzip()
     }
@@ -248,18 +254,16 @@ impl TcpReader {
         wanted: &BTreeSet<u32>,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
     ) {
-        let (found, cut) = owners::find(root, wanted, open_files::MOST);
+        let (mut found, cut) = owners::find(root, wanted, open_files::MOST);
         self.cut |= cut;
-        let pids: BTreeSet<u32> = found.values().copied().collect();
+        let pids: BTreeSet<u32> = found.values().map(|found| found.pid).collect();
         for (process, libraries) in libraries(pids.iter().filter_map(|pid| key(root, *pid)).collect()) {
             if libraries.iter().any(|name| communicates(name)) {
                 self.processes.insert(process.pid, process);
             }
         }
-        for inode in wanted {
-            let pid = found.get(inode).filter(|pid| self.processes.contains_key(pid));
-            self.totals.learn(*inode, pid.copied());
-        }
+        found.retain(|_, found| self.processes.contains_key(&found.pid));
+        self.totals.learn(wanted, &found);
     }
 
     /// Forgets processes that ended.
@@ -384,7 +388,7 @@ mod tests {
             });
             let (processes, totals) = reader.uses();
             let uses = processes.iter().zip(totals);
-            uses.map(|(process, totals)| (process.start, totals.sent))
+            uses.map(|(process, totals)| (process.start, totals.moved[0]))
                 .collect::<Vec<_>>()
         };
         assert_eq!(sent(2 * S, 100, connection(1, 40_000_000)), [(100, 40_000_000)]);
@@ -425,6 +429,8 @@ mod tests {
         assert_eq!(after.sent - before.sent, 100_000);
         assert_ne!(after.inode, 0);
         let (owners, _) = owners::find(&Root::default(), &BTreeSet::from([after.inode]), open_files::MOST);
-        assert_eq!(owners.get(&after.inode), Some(&std::process::id()));
+        let owner = owners.get(&after.inode).unwrap();
+        assert_eq!(owner.pid, std::process::id());
+        assert!(owner.is(&Root::default(), after.inode));
     }
 }

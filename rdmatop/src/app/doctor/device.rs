@@ -1,6 +1,6 @@
 //! One RDMA device with its ports. Many of the files make the kernel ask the driver, which may hang.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::BTreeSet, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use super::{pci, read};
 use rdmatop_base::ib::{PhysState, PortState};
@@ -9,9 +9,11 @@ use rdmatop_doctor::facts::{Device, Lossless, Member, Netdev, Port, Reading};
 use rdmatop_model::input::{MemberReading, PortGid};
 use rdmatop_sources::{
     dcb::{self, Dcb},
+    netlink::{client::Nldev, name::Name},
     root::{Root, is_component},
     sysfs::{
-        DeviceFacts, GidLimits, PortFacts, netdev_bond, netdev_pfc, read_device, read_gids, verbs_files,
+        DeviceFacts, GidLimits, PortFacts, device_dir, netdev_bond, netdev_pfc, read_device, read_gids,
+        verbs_files,
     },
 };
 
@@ -32,6 +34,7 @@ pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
     let roce = root
         .line(&dir.join("node_type"))
         .is_none_or(|kind| kind.starts_with('1'));
+    let here = root.is_live().then(|| ports_here(name)).flatten();
     Some(Device {
         firmware: read::line(&dir.join("fw_ver")),
         board: read::line(&dir.join("board_id")),
@@ -44,9 +47,9 @@ pub(super) fn read(root: &Root, name: &OsStr) -> Option<Device> {
             .map(|port| {
                 let interface = port.netdev.clone().or_else(|| only_interface(root, &facts, &dir));
                 let mut port = read_port(root, &dir, port, roce, interface.as_deref());
+                let is_elsewhere = here.as_ref().is_some_and(|here| !here.contains(&port.number));
                 if let Some(netdev) = &mut port.netdev
-                    && !facts.software
-                    && is_namesake(root, &netdev.name)
+                    && (is_elsewhere || !facts.software && is_namesake(root, &netdev.name))
                 {
                     *netdev = Netdev {
                         name: std::mem::take(&mut netdev.name),
@@ -71,6 +74,23 @@ pub(super) fn late(name: &OsStr) -> Device {
         late: true,
         ..Device::default()
     }
+}
+
+/// The ports of a device whose interfaces are in this network namespace: netlink names no others. `None`
+/// where that is not known.
+fn ports_here(name: &OsStr) -> Option<BTreeSet<u32>> {
+    let mut nldev = Nldev::open().ok()?;
+    let all = nldev.named_summaries().ok()?.items;
+    let is_it = |listed: &Name| device_dir(listed.as_bytes()).is_some_and(|dir| dir == name);
+    let (_, counts) = all.iter().find(|(listed, _)| is_it(listed))?;
+    let ports = nldev.ports(counts.device_index).ok()?.whole().ok()?;
+    Some(
+        ports
+            .into_iter()
+            .filter(|port| port.netdev.is_some())
+            .map(|port| port.port)
+            .collect(),
+    )
 }
 
 /// Whether an interface has neither hardware nor other interfaces below it, as the `eth0` of a container. Its

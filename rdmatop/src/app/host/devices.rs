@@ -28,7 +28,7 @@ use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     engine::concerns,
-    input::{DeviceReading, Input, LoggedError},
+    input::{DeviceReading, Input, LoggedError, UNLISTED},
 };
 use rdmatop_sources::{
     clock::now,
@@ -68,6 +68,12 @@ const ONE_THAT_COMES: Duration = if cfg!(test) {
 } else {
     Duration::from_millis(250)
 };
+/// In mode exclusive a device that no list has is kept for this long, ns: while the kernel moves it, no
+/// network namespace has it.
+const MOVES: u64 = 3_000_000_000;
+/// The same for a device that is in some namespace by its verbs file: a search finds it there, once a process
+/// is in that namespace.
+const COMES: u64 = 15_000_000_000;
 /// Up to this number of devices, all are asked for their counts in each round that wants QPs. With more,
 /// those at rest are asked only when states of ports are. There only the counts show a first QP, and the
 /// counts of a device cost the kernel as much as its counters.
@@ -90,9 +96,7 @@ pub struct DeviceSource {
     ids: u64,
     /// A list of devices that arrived late.
     everyone: Option<Result<DeviceList, NetlinkError>>,
-    /// The settings of the subsystem were requested.
-    settings: bool,
-    /// Why the settings are unknown; reported once, because they are requested once.
+    /// Why the settings of the subsystem are unknown.
     settings_error: Option<Cause>,
     /// When the devices were listed, unless that failed.
     listed_ns: Option<u64>,
@@ -104,8 +108,8 @@ pub struct DeviceSource {
     removals: Removals,
     /// Where devices are seen, if that is known.
     mode: Option<NetnsMode>,
-    /// What is said of devices of other network namespaces that were not found.
-    missing: Option<Cause>,
+    /// What is said of devices of other network namespaces that were not found or not read.
+    elsewhere: Vec<Cause>,
     /// Which slow devices were reported last.
     slow: Vec<Cause>,
     /// [`RESTED`], except in tests.
@@ -136,14 +140,13 @@ impl DeviceSource {
             entries: Vec::new(),
             ids: 0,
             everyone: None,
-            settings: false,
             settings_error: None,
             listed_ns: None,
             states_ns: 0,
             dirs: None,
             removals: Removals::default(),
             mode: None,
-            missing: None,
+            elsewhere: Vec::new(),
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
@@ -183,13 +186,16 @@ impl DeviceSource {
     /// Gives a thread something to read.
     fn order(&mut self, subject: Subject, name: &Arc<str>, round: &Round, what: What) {
         let progress = self.schedule.ask(subject, name, now().mono_ns, round.once);
-        let of_it = |entry: &&Entry| Subject::Device(entry.id) == subject;
-        let entry = self.entries.iter().find(of_it);
+        let entries = self.entries.iter().map(|entry| (entry.id, &entry.place));
+        let removals = self.removals.iter().map(|going| (going.id, &going.place));
+        let of_it = entries
+            .chain(removals)
+            .find(|(id, _)| Subject::Device(*id) == subject);
         self.readers.push(Job {
             subject,
             progress,
             before_ns: round.before_ns,
-            place: entry.and_then(|entry| entry.place.clone()),
+            place: of_it.and_then(|(_, place)| place.clone()),
             what,
         });
     }
@@ -262,10 +268,7 @@ impl DeviceSource {
     fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
         if self.everyone.is_none() {
             if !self.schedule.is_asked(Subject::DeviceList) {
-                let what = What::DeviceList {
-                    settings: !self.settings,
-                    mode: self.mode,
-                };
+                let what = What::DeviceList { mode: self.mode };
                 self.order(
                     Subject::DeviceList,
                     &"the list of RDMA devices".into(),
@@ -277,31 +280,29 @@ impl DeviceSource {
         }
         let mut found = self.everyone.take();
         if let Some(Ok(found)) = &mut found {
-            self.missing = found.missing.as_deref().cloned();
-            if let Some(mode) = found.mode.take() {
-                self.mode = mode.as_ref().ok().copied().flatten();
-                (self.settings, self.settings_error) = (true, mode.err());
-            }
+            self.elsewhere = std::mem::take(&mut found.notes);
+            self.mode = found.mode;
+            self.settings_error = found.mode_error.take().map(|error| *error);
         }
         found
     }
 
     /// Records which devices netlink lists. Returns those that it no longer lists.
-    fn update(&mut self, found: &DeviceList) -> Vec<Gone> {
+    fn update(&mut self, found: &DeviceList, now_ns: u64) -> Vec<Gone> {
         let mut gone = Vec::new();
         if !found.interrupted {
             let dirs = self.dirs.as_deref().unwrap_or_default();
             for mut entry in std::mem::take(&mut self.entries) {
                 let listed = found.counts(entry.index).is_some();
-                // While the kernel moves a device, no network namespace has it.
+                let missed_ns = *entry.missed.get_or_insert(now_ns);
+                let comes = found.absent.iter().any(|name| **name == *entry.shown);
                 let moves = self.mode == Some(NetnsMode::Exclusive)
-                    && !entry.missed
-                    && device_dir(entry.name.as_bytes()).is_none_or(|dir| !dirs.contains(&dir));
-                entry.missed = !listed;
-                if listed || moves {
+                    && now_ns.saturating_sub(missed_ns) < if comes { COMES } else { MOVES }
+                    && !entry.is_in_sysfs(dirs);
+                if listed || found.is_silent(&entry) || moves {
                     self.entries.push(entry);
                 } else {
-                    gone.push((entry.id, entry.device(), entry.listed));
+                    gone.push(entry.into());
                 }
             }
         }
@@ -315,7 +316,7 @@ impl DeviceSource {
                 if entry.name != *name {
                     entry.rename(name, &self.root);
                 }
-                entry.missed = false;
+                entry.missed = None;
                 entry.is_at(found.places.get(&index));
             }
         }
@@ -326,14 +327,16 @@ impl DeviceSource {
     fn list(&mut self, found: &DeviceList, wants: &Wants, round: &mut Round) {
         self.dirs = list_devices(&self.root);
         self.states_ns = round.before_ns;
-        let gone = self.update(found);
+        let gone = self.update(found, round.before_ns);
         (round.complete, round.other) = (true, false);
         for at in 0..self.entries.len() {
             self.order_list(at, Some(found), wants, round);
         }
         self.wait(round);
-        // A list that the kernel flags as interrupted may lack a device: the next round lists again.
-        let missed = self.entries.iter().any(|entry| entry.missed);
+        // A list that the kernel flags as interrupted may lack a device: the next round lists again. What one
+        // namespace does not tell costs the devices of others no round.
+        let mut entries = self.entries.iter();
+        let missed = entries.any(|entry| entry.missed.is_some() && !found.is_silent(entry));
         let whole = !found.interrupted && !round.other && !missed;
         self.listed_ns = whole.then_some(round.before_ns);
         if !found.interrupted {
@@ -358,7 +361,7 @@ impl DeviceSource {
         let Some(entry) = self
             .entries
             .get_mut(at)
-            .filter(|entry| !entry.excluded && !entry.missed)
+            .filter(|entry| !entry.excluded && entry.missed.is_none())
         else {
             return;
         };
@@ -415,12 +418,30 @@ impl DeviceSource {
             let still = found.map_or_else(Vec::new, |found| self.unlisted(&dirs, &found));
             leaving.retain(|dir| self.removals.knows(dir, &gone) || still.contains(dir));
         }
+        leaving.extend(self.removals.unlisted_elsewhere(&gone));
         let ids = &mut self.ids;
-        self.removals
+        let over = self
+            .removals
             .update(&self.root, &leaving, gone, round.before_ns, || {
                 *ids += 1;
                 *ids
             });
+        // Until its directory moves, a device on its way to another network namespace looks the same.
+        for going in over
+            .into_iter()
+            .filter(|_| self.mode == Some(NetnsMode::Exclusive))
+        {
+            let is_new = self.entries.iter().all(|entry| entry.index != going.device.index);
+            if is_new && going.device.index < UNLISTED {
+                self.listed_ns = None;
+                self.entries.push(Entry {
+                    listed: going.listed,
+                    place: going.place,
+                    missed: Some(round.before_ns),
+                    ..Entry::new(going.id, going.device.index, &going.device.name, &self.root)
+                });
+            }
+        }
         let mut todo = Vec::new();
         for going in self.removals.iter_mut() {
             let subject = Subject::Device(going.id);
@@ -464,7 +485,7 @@ impl DeviceSource {
             let Some(entry) = self.entries.get_mut(at) else {
                 break;
             };
-            if entry.excluded || entry.missed {
+            if entry.excluded || entry.missed.is_some() {
                 continue;
             }
             if wants.repair {
@@ -529,7 +550,8 @@ impl DeviceSource {
             names.any(|(name, counts)| counts.device_index == entry.index && *name == entry.name)
                 && found.places.get(&entry.index) == entry.place.as_ref()
         };
-        found.devices.len() == self.entries.len() && self.entries.iter().all(is)
+        let listed = || self.entries.iter().filter(|entry| entry.missed.is_none());
+        found.devices.len() == listed().count() && listed().all(is)
     }
 
     /// Sends what a round has found.
@@ -538,13 +560,12 @@ impl DeviceSource {
             return;
         }
         let mono_ns = now().mono_ns;
-        let missing = Some(&mut self.settings_error).filter(|_| round.complete);
-        let missing = missing.and_then(Option::take);
+        let settings = self.settings_error.clone().filter(|_| round.complete);
         let entries = || self.entries.iter();
         let beside = Context {
             held: if round.lists() { self.held() } else { Vec::new() },
             devices: self.entries.len(),
-            errors: missing
+            errors: settings
                 .into_iter()
                 .chain(entries().flat_map(|entry| entry.errors.iter().cloned()))
                 .collect(),
@@ -673,7 +694,7 @@ impl Polled for DeviceSource {
         let mut slow = self.schedule.notes(now().mono_ns, self.readers.threads());
         slow.extend(self.pauses());
         slow.extend(self.left_alone());
-        slow.extend(self.missing.clone());
+        slow.extend(self.elsewhere.iter().cloned());
         if slow != self.slow {
             self.slow.clone_from(&slow);
             out(Input::Slow(slow));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cause::{Cause, CauseId, Concerns};
-use crate::input::{LimitReached, LockedMemory, MappingCount, MappingsSample, TcpSample};
+use crate::input::{LimitReached, LockedMemory, MappingCount, MappingsSample, TcpSample, TcpTotals};
 use crate::snapshot::Mappings;
 use rdmatop_base::step::NextStep;
 
@@ -23,6 +23,39 @@ fn unknown_processes_of_tcp_connections_are_noted_until_all_are_searched() {
         })));
         assert_eq!(*host.tick().health.notes, Vec::from_iter(cut));
     }
+}
+
+#[test]
+fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_and_in_no_other_process() {
+    let mut host = Host::new();
+    host.facts(231, 99, "python3");
+    let mut look = |start_ticks, moved: u64, lately: u64| {
+        host.now += 1000 * MS;
+        host.apply(Input::Tcp(Box::new(TcpSample {
+            at: host.now.into(),
+            before: Some((host.now - 1000 * MS).into()),
+            processes: vec![TcpTotals {
+                pid: 231,
+                start_ticks,
+                moved: [moved, 0],
+                lately: [lately, 0],
+                connections: 1,
+                busiest: None,
+            }],
+            cut: None,
+        })));
+        let mut rows = host.tick().processes.clone();
+        rows.sort_by_key(|row| row.uid);
+        let sent = rows.iter().filter_map(|row| Some(row.tcp.as_ref()?.tx_bytes));
+        sent.map(|sent| (sent.total, sent.rate)).collect::<Vec<_>>()
+    };
+    // The row is new, or is made anew, long after the bytes were.
+    assert_eq!(look(99, 90_000, 500), [(90_000, Some(500.0))]);
+    assert_eq!(look(99, 90_700, 700), [(90_700, Some(700.0))]);
+    // Before /proc has been read for another process with this PID.
+    let both = [(90_700, Some(700.0)), (400, Some(400.0))];
+    assert_eq!(look(120, 400, 400), both);
+    assert_eq!(look(120, 1000, 600)[1], (1000, Some(600.0)));
 }
 
 #[test]

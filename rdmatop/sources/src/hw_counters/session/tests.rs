@@ -28,6 +28,8 @@ struct Port {
 struct Machine {
     ports: Vec<Port>,
     inode: u64,
+    /// The device is in another network namespace.
+    elsewhere: bool,
     orders: usize,
     knows_optional_binding: bool,
     boot: &'static str,
@@ -72,6 +74,10 @@ impl Kernel for Fake {
             inode: Some(machine.inode),
             ports: u32::try_from(machine.ports.len()).unwrap(),
         })
+    }
+
+    fn is_anywhere(&mut self, name: &str) -> bool {
+        name == "mlx5_0" && self.0.borrow().elsewhere
     }
 
     fn binds(&mut self, _device: &Present) -> Option<bool> {
@@ -194,6 +200,7 @@ impl Run {
         let kernel = Fake::default();
         *kernel.0.borrow_mut() = Machine {
             ports,
+            elsewhere: false,
             inode: 7,
             orders: 0,
             knows_optional_binding: true,
@@ -395,6 +402,24 @@ fn a_failed_reading_keeps_what_was_changed_for_the_next_start() {
     assert_eq!(run.next_start(), Vec::<String>::new(), "it is gone");
     run.kernel.0.borrow_mut().fails[0] = None;
     assert_eq!(run.next_start(), Vec::<String>::new(), "and forgotten");
+}
+
+#[test]
+fn a_device_that_another_network_namespace_has_got_is_not_forgotten() {
+    let mut run = Run::new(vec![Port::default()]);
+    run.look();
+    run.kernel.0.borrow_mut().fails[0] = Some(libc::EINVAL);
+    run.kernel.0.borrow_mut().elsewhere = true;
+    let lines = run.next_start();
+    assert!(
+        lines.len() == 1
+            && lines[0].contains("sudo nsenter -t PID -n rdma statistic qp set link mlx5_0/1 auto off"),
+        "{lines:?}"
+    );
+    // It is back.
+    run.kernel.0.borrow_mut().fails[0] = None;
+    run.next_start();
+    assert_eq!(run.port().mode, 0);
 }
 
 #[test]

@@ -63,6 +63,16 @@ impl Place {
         })
     }
 
+    /// One whose sysfs is another made-up tree.
+    #[cfg(test)]
+    pub(super) fn made_up(netns: Netns, root: Root) -> Self {
+        Self {
+            netns,
+            root,
+            holder: None,
+        }
+    }
+
     pub(super) fn root(&self) -> Root {
         self.root.clone()
     }
@@ -103,7 +113,8 @@ fn is_gone(error: &NetlinkError) -> bool {
 /// What is known of other namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
-    known: Vec<Arc<Place>>,
+    /// Namespaces with devices, and the names of these, safe to print.
+    known: Vec<(Arc<Place>, Vec<String>)>,
     /// When namespaces without a device were asked last, ns.
     asked: BTreeMap<u64, u64>,
     /// What the last search looked for, and when.
@@ -115,16 +126,28 @@ pub(super) struct Elsewhere {
 impl Elsewhere {
     /// Adds the devices of other namespaces to those of the own one.
     pub(super) fn add_to<T: Transport + Send>(&mut self, list: &mut DeviceList, root: &Root, open: &Open<T>) {
-        self.known.retain(|place| match ask(root, place.netns, open) {
-            Ok(found) => take(list, place, found),
-            Err(error) if is_gone(&error) => false,
-            Err(_) => {
-                // Its devices are not gone.
-                list.interrupted = true;
-                true
-            }
-        });
-        let names = absent(root, list);
+        let mut silent = BTreeSet::new();
+        self.known
+            .retain_mut(|(place, names)| match ask(root, place.netns, open) {
+                Ok(found) => {
+                    *names = take(list, place, found);
+                    !names.is_empty()
+                }
+                Err(error) if is_gone(&error) => false,
+                // Its devices are not gone, and those of others are to be read.
+                Err(error) => {
+                    list.silent.push(Arc::clone(place));
+                    list.notes.push(unread(place, names, &error));
+                    silent.extend(names.iter().cloned());
+                    true
+                }
+            });
+        let absent = |list: &DeviceList| {
+            let mut names = absent(root, list);
+            names.retain(|name| !silent.contains(name));
+            names
+        };
+        let names = absent(list);
         let other = self.searched.0 != names;
         let now_ns = now().mono_ns;
         if names.is_empty() {
@@ -133,10 +156,11 @@ impl Elsewhere {
             if other {
                 self.asked.clear();
             }
-            self.missing = self.search(list, root, open);
-            self.searched = (absent(root, list), now_ns);
+            self.missing = self.search(list, root, open, &absent);
+            self.searched = (absent(list), now_ns);
         }
-        list.missing = self.missing.clone().map(Box::new);
+        list.absent.clone_from(&self.searched.0);
+        list.notes.extend(self.missing.clone());
     }
 
     fn search<T: Transport + Send>(
@@ -144,9 +168,14 @@ impl Elsewhere {
         list: &mut DeviceList,
         root: &Root,
         open: &Open<T>,
+        absent: &impl Fn(&DeviceList) -> Vec<String>,
     ) -> Option<Cause> {
         let others = others(root);
-        let is_known = |netns: &Netns| self.known.iter().any(|place| place.netns.inode == netns.inode);
+        let is_known = |netns: &Netns| {
+            self.known
+                .iter()
+                .any(|(place, _)| place.netns.inode == netns.inode)
+        };
         let mut unknown: Vec<Netns> = others
             .found
             .into_iter()
@@ -158,7 +187,7 @@ impl Elsewhere {
         unknown.sort_by_key(|netns| self.asked.get(&netns.inode).copied());
         let mut failed = None;
         for netns in in_turn(unknown, MOST, |netns| real_user(root, netns.pid)) {
-            if absent(root, list).is_empty() {
+            if absent(list).is_empty() {
                 break;
             }
             let found = ask(root, netns, open).and_then(|found| {
@@ -168,8 +197,8 @@ impl Elsewhere {
             });
             match found {
                 Ok(Some((place, found))) => {
-                    take(list, &place, found);
-                    self.known.push(place);
+                    let names = take(list, &place, found);
+                    self.known.push((place, names));
                     continue;
                 }
                 Ok(None) => {}
@@ -179,8 +208,8 @@ impl Elsewhere {
             }
             self.asked.insert(netns.inode, now().mono_ns);
         }
-        let names = absent(root, list);
-        let found = |inode: &u64| self.known.iter().any(|place| place.netns.inode == *inode);
+        let names = absent(list);
+        let found = |inode: &u64| self.known.iter().any(|(place, _)| place.netns.inode == *inode);
         let left = inodes
             .iter()
             .filter(|inode| !self.asked.contains_key(inode) && !found(inode));
@@ -201,18 +230,26 @@ fn ask<T: Transport + Send>(
     })
 }
 
-/// Adds what a namespace has; false if it has nothing. A device that was listed before has come here since.
-fn take(list: &mut DeviceList, place: &Arc<Place>, found: (bool, Vec<(Name, Summary)>)) -> bool {
-    let (interrupted, devices) = found;
-    list.interrupted |= interrupted;
-    let some = !devices.is_empty();
+/// Adds what a namespace has, and returns the names. A device that was listed before has come here since.
+fn take(
+    list: &mut DeviceList,
+    place: &Arc<Place>,
+    (interrupted, devices): (bool, Vec<(Name, Summary)>),
+) -> Vec<String> {
+    if interrupted {
+        list.silent.push(Arc::clone(place));
+    }
+    let names = devices
+        .iter()
+        .map(|(name, _)| text::sanitize(name.as_bytes()))
+        .collect();
     for (name, counts) in devices {
         let index = counts.device_index;
         list.devices.retain(|(_, before)| before.device_index != index);
         list.devices.push((name, counts));
         list.places.insert(index, Arc::clone(place));
     }
-    some
+    names
 }
 
 /// Names of the devices that are not in the list, safe to print.
@@ -224,6 +261,23 @@ fn absent(root: &Root, list: &DeviceList) -> Vec<String> {
     let mut names: Vec<String> = names.filter(|name| !root.excludes(name)).collect();
     names.sort_unstable();
     names
+}
+
+/// The note about the devices of a namespace that could not be read.
+fn unread(place: &Place, names: &[String], error: &NetlinkError) -> Cause {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let Netns { inode, pid } = place.netns;
+    let whose = place.holder.as_deref().unwrap_or("a process");
+    Cause {
+        id: CauseId::OtherNamespace,
+        concerns: Concerns::Host,
+        what: format!("{} not read", text::names(&names)),
+        why: format!(
+            "the network namespace of {whose} (PID {pid}, net:[{inode}]) cannot be read: {error}; values are from \
+             the last reading"
+        ),
+        remedy: "see dmesg".into(),
+    }
 }
 
 /// The note about devices that were not found.

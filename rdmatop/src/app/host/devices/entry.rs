@@ -1,6 +1,6 @@
 //! State of a device that netlink lists.
 
-use std::sync::Arc;
+use std::{ffi::OsString, sync::Arc};
 
 use super::{elsewhere::Place, harm::Harm, job::DeviceAnswer, known::Listed, removals};
 use rdmatop_base::text;
@@ -8,6 +8,7 @@ use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
     netlink::{name::Name, record::Device},
     root::Root,
+    sysfs::{device_dir, list_devices},
 };
 
 /// A device that netlink lists.
@@ -22,8 +23,9 @@ pub(super) struct Entry {
     pub(super) excluded: bool,
     /// Its network namespace, if that is another one.
     pub(super) place: Option<Arc<Place>>,
-    /// The last list lacks it: it may be on its way to another network namespace.
-    pub(super) missed: bool,
+    /// Since when lists lack it, ns: it may be on its way to another network namespace, or in one that cannot
+    /// be read.
+    pub(super) missed: Option<u64>,
     /// Its PCI address, once it was listed.
     pub(super) pci: Option<String>,
     /// When its counters were last asked for, ns.
@@ -56,7 +58,7 @@ impl Entry {
             shown,
             excluded,
             place: None,
-            missed: false,
+            missed: None,
             pci: None,
             asked_ns: 0,
             listed: None,
@@ -83,6 +85,15 @@ impl Entry {
             self.place = place.cloned();
             self.renamed = true;
         }
+    }
+
+    /// Whether its directory in sysfs is there, in the network namespace where it was.
+    pub(super) fn is_in_sysfs(&self, own: &[OsString]) -> bool {
+        let there = self
+            .place
+            .as_ref()
+            .map(|place| list_devices(&place.root()).unwrap_or_default());
+        device_dir(self.name.as_bytes()).is_some_and(|dir| there.as_deref().unwrap_or(own).contains(&dir))
     }
 
     /// The device as it was last listed; with index and name alone while a thread reads it.

@@ -10,6 +10,7 @@ use std::{
 use super::{
     dump::dump,
     elsewhere::{Elsewhere, Place},
+    entry::Entry,
     groups::{self, Pace},
     known::Listed,
     owners::Owners,
@@ -50,8 +51,8 @@ pub(super) struct Job {
 
 /// What is to be read.
 pub(super) enum What {
-    /// The list of devices; with `settings` also the settings of the subsystem. `mode`: as of these.
-    DeviceList { settings: bool, mode: Option<NetnsMode> },
+    /// The list of devices. `mode`: where they were seen so far, which root may change at any time.
+    DeviceList { mode: Option<NetnsMode> },
     /// All of one device. Its counters, too, unless they are left alone: one that is not in a listing is
     /// forgotten.
     List {
@@ -111,12 +112,18 @@ pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
     /// The list changed while it was read: a device may be missing.
     pub(super) interrupted: bool,
-    /// Where devices are seen; or why that is not known.
-    pub(super) mode: Option<Result<Option<NetnsMode>, Cause>>,
+    /// Where devices are seen, if that is known.
+    pub(super) mode: Option<NetnsMode>,
+    /// Why that is not known.
+    pub(super) mode_error: Option<Box<Cause>>,
     /// Network namespaces of the devices that are in another one, by index.
     pub(super) places: BTreeMap<u32, Arc<Place>>,
-    /// What is said of devices of other namespaces that were not found.
-    pub(super) missing: Option<Box<Cause>>,
+    /// Namespaces of whose devices some may be missing.
+    pub(super) silent: Vec<Arc<Place>>,
+    /// Names of devices that are in some other namespace, safe to print.
+    pub(super) absent: Vec<String>,
+    /// What is said of devices of other namespaces that were not found or not read.
+    pub(super) notes: Vec<Cause>,
 }
 
 impl DeviceList {
@@ -124,6 +131,14 @@ impl DeviceList {
     pub(super) fn counts(&self, index: u32) -> Option<&Summary> {
         let mut counts = self.devices.iter().map(|(_, counts)| counts);
         counts.find(|counts| counts.device_index == index)
+    }
+
+    /// Whether a device may be where it was although it is not in the list.
+    pub(super) fn is_silent(&self, entry: &Entry) -> bool {
+        entry
+            .place
+            .as_ref()
+            .is_some_and(|place| self.silent.contains(place))
     }
 }
 
@@ -219,9 +234,9 @@ impl<T: Transport + Send> Reader<T> {
         } = job;
         self.owners.forget();
         let answer = match what {
-            What::DeviceList { settings, mode } => {
+            What::DeviceList { mode } => {
                 progress.enter(Stage::List, now().mono_ns);
-                return Answer::DeviceList(self.everyone(settings, mode));
+                return Answer::DeviceList(self.everyone(mode));
             }
             What::List {
                 index,
@@ -290,21 +305,20 @@ impl<T: Transport + Send> Reader<T> {
         }
     }
 
-    fn everyone(&mut self, settings: bool, mode: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {
+    fn everyone(&mut self, before: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {
         let nldev = self.nldev()?;
-        let found = settings.then(|| {
-            let mode = nldev.sys_get().map(|settings| settings.netns_mode);
-            mode.map_err(|error| error.of("subsystem settings").cause(Concerns::Host))
-        });
-        let mode = found
-            .as_ref()
-            .map_or(mode, |mode| mode.as_ref().ok().copied().flatten());
+        let (mode, mode_error) = match nldev.sys_get() {
+            Ok(settings) => (settings.netns_mode, None),
+            Err(_) if before.is_some() => (before, None),
+            Err(error) => (None, Some(error.of("subsystem settings").cause(Concerns::Host))),
+        };
         match nldev.named_summaries() {
             Ok(list) => {
                 let mut list = DeviceList {
                     devices: list.items,
                     interrupted: list.interrupted,
-                    mode: found,
+                    mode,
+                    mode_error: mode_error.map(Box::new),
                     ..DeviceList::default()
                 };
                 if mode == Some(NetnsMode::Exclusive) {

@@ -306,6 +306,16 @@ impl Known {
         }
         self.read_ns = Some(now_ns);
         self.facts = dir.and_then(|dir| read_device(root, &dir));
+        for port in self.facts.iter_mut().flat_map(|facts| &mut facts.ports) {
+            // GIDs name interfaces of other network namespaces, too (`print_ndev`,
+            // drivers/infiniband/core/sysfs.c), and one of that name here is another one. Netlink leaves them
+            // out.
+            let asked = sample.ports.iter().find(|asked| asked.port == port.port);
+            let info = asked.and_then(|asked| asked.info.as_ref()?.as_ref().ok());
+            if info.is_some_and(|info| info.netdev.is_none()) {
+                port.netdev = None;
+            }
+        }
         self.under.clear();
         let Some(facts) = &self.facts else { return };
         for port in &facts.ports {
@@ -523,6 +533,44 @@ mod tests {
             errno: Some(22),
         }));
         assert!(listed.again(&sample).is_err());
+    }
+
+    #[test]
+    fn an_interface_that_netlink_does_not_name_is_another_of_that_name() {
+        use rdmatop_sources::netlink::record::{NetdevRef, Port};
+        let fake = Fake::new();
+        let dir = "class/infiniband/mlx5_2/ports/1";
+        fake.sys(format!("{dir}/gid_attrs/ndevs/0"), "eth0\n")
+            .sys(format!("{dir}/link_layer"), "Ethernet\n")
+            .sys("class/net/eth0/mtu", "9000\n");
+        let of = |info| {
+            let mut sample = DeviceSample::new(Device {
+                name: "mlx5_2".into(),
+                ..listed().device().clone()
+            });
+            sample.ports = vec![PortSample {
+                port: 1,
+                info,
+                counters: None,
+                counters_at: None,
+            }];
+            let (_, reading) = Listed::list(&fake.root(), sample, None, 0, true);
+            let port = &reading.ports[0];
+            (port.netdev.clone(), port.netdev_mtu)
+        };
+        let told = |netdev| {
+            Some(Ok(Port {
+                port: 1,
+                state: None,
+                phys_state: None,
+                netdev,
+            }))
+        };
+        let here = (Some("eth0".to_owned()), Some(9000));
+        let name = Some("eth0".into());
+        assert_eq!(of(told(Some(NetdevRef { index: 2, name }))), here);
+        assert_eq!(of(None), here, "it did not answer");
+        assert_eq!(of(told(None)), (None, None));
     }
 
     #[test]

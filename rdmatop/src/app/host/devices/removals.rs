@@ -1,9 +1,9 @@
 //! Devices that are being removed: netlink no longer lists them, sysfs still does.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::{os::unix::ffi::OsStrExt, sync::Arc};
 
-use super::known::Listed;
+use super::{elsewhere::Place, entry::Entry, known::Listed};
 use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
@@ -17,7 +17,7 @@ use rdmatop_sources::{
     },
     removal::{self, Holders},
     root::Root,
-    sysfs::{device_dir, read_device},
+    sysfs::{device_dir, list_devices, read_device},
 };
 
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
@@ -31,10 +31,28 @@ pub(super) struct Removal {
     pub(super) device: Device,
     /// State between two readings; `None` while a thread reads.
     pub(super) listed: Option<Box<Listed>>,
+    /// Its network namespace, if that is another one.
+    pub(super) place: Option<Arc<Place>>,
 }
 
-/// A device that netlink no longer lists: its number, identity and state.
-pub(super) type Gone = (u64, Device, Option<Box<Listed>>);
+/// A device that netlink no longer lists.
+pub(super) struct Gone {
+    id: u64,
+    device: Device,
+    listed: Option<Box<Listed>>,
+    place: Option<Arc<Place>>,
+}
+
+impl From<Entry> for Gone {
+    fn from(entry: Entry) -> Self {
+        Self {
+            id: entry.id,
+            device: entry.device(),
+            listed: entry.listed,
+            place: entry.place,
+        }
+    }
+}
 
 /// All that are being removed.
 #[derive(Default)]
@@ -53,14 +71,12 @@ impl Removals {
 
     /// Whether the device of a directory was listed before; `gone` were until now.
     pub(super) fn knows(&self, dir: &OsString, gone: &[Gone]) -> bool {
-        let mut gone = gone
-            .iter()
-            .map(|(_, device, _)| device_dir(device.name.as_bytes()));
+        let mut gone = gone.iter().map(|gone| device_dir(gone.device.name.as_bytes()));
         self.all.iter().any(|going| going.dir == *dir) || gone.any(|name| name.as_ref() == Some(dir))
     }
 
     /// Records which directories netlink does not list now. Devices that were never listed get made-up
-    /// indices, and numbers from `id`.
+    /// indices, and numbers from `id`. Returns those whose directory has gone.
     pub(super) fn update(
         &mut self,
         root: &Root,
@@ -68,9 +84,18 @@ impl Removals {
         gone: Vec<Gone>,
         now_ns: u64,
         mut id: impl FnMut() -> u64,
-    ) {
-        self.all.retain(|going| found.contains(&going.dir));
-        for (id, device, listed) in gone {
+    ) -> Vec<Removal> {
+        let over = self
+            .all
+            .extract_if(.., |going| !found.contains(&going.dir))
+            .collect();
+        for Gone {
+            id,
+            device,
+            listed,
+            place,
+        } in gone
+        {
             let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
             if let Some(dir) = dir {
                 self.all.push(Removal {
@@ -78,6 +103,7 @@ impl Removals {
                     dir,
                     device,
                     listed,
+                    place,
                 });
             }
         }
@@ -92,6 +118,7 @@ impl Removals {
                 dir: dir.clone(),
                 device,
                 listed: None,
+                place: None,
             });
         }
         let is_old = |at: u64| now_ns.saturating_sub(at) >= HOLDERS_EVERY;
@@ -101,6 +128,21 @@ impl Removals {
             self.holders = removal::holders(root);
             self.holders_ns = Some(now_ns);
         }
+        over
+    }
+
+    /// Of the devices that were in other network namespaces, the directories of those that are being removed
+    /// there.
+    pub(super) fn unlisted_elsewhere(&self, gone: &[Gone]) -> Vec<OsString> {
+        let gone = gone.iter().map(|gone| (&gone.place, &gone.device));
+        let all = gone.chain(self.all.iter().map(|going| (&going.place, &going.device)));
+        let there = all.filter_map(|(place, device)| {
+            let (root, dir) = (place.as_ref()?.root(), device_dir(device.name.as_bytes())?);
+            let dirs = list_devices(&root).unwrap_or_default();
+            let dirs: Vec<_> = dirs.into_iter().filter(|there| *there == dir).collect();
+            removal::unlisted(&root, &dirs, |_| false, false).pop()
+        });
+        there.collect()
     }
 
     /// All devices that are being removed.

@@ -14,7 +14,7 @@ use super::*;
 use rdmatop_base::exclude::Excluded;
 use rdmatop_model::{
     engine::{Engine, EngineConfig},
-    input::{DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
+    input::{DevicesSample, QpsSample, RawReading, RawSource},
     snapshot::{PortRow, Quantity},
     value::Counter,
 };
@@ -67,6 +67,8 @@ struct Made {
 struct State {
     devices: Vec<Made>,
     exclusive: bool,
+    /// Network namespaces in which no list of devices can be had.
+    silent: BTreeSet<u64>,
     /// Connections that were opened in each network namespace.
     connections: BTreeMap<u64, Vec<Weak<()>>>,
     /// Commands and the device that each named, in order.
@@ -269,6 +271,7 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
     let gone = device.is_some_and(|index| !state.devices.get(index as usize).is_some_and(is_here));
     let mut out: Vec<Vec<u8>> = match (command, device) {
         _ if gone => return vec![refused(request, libc::EINVAL)],
+        (cmd::RES_GET, None) if state.silent.contains(&netns) => return vec![refused(request, libc::EIO)],
         (cmd::GET, Some(index)) => vec![named(request, index).u32(PORT_INDEX, 1).finish()],
         (cmd::GET, None) => all()
             .map(|(index, _)| named(request, index).u32(PORT_INDEX, 1).finish())
@@ -295,7 +298,7 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
             return vec![refused(request, one(index).refuses)];
         }
         (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
-        (cmd::SYS_GET, _) if exclusive => vec![reply(request).u8(SYS_NETNS_MODE, 0).finish()],
+        (cmd::SYS_GET, _) => vec![reply(request).u8(SYS_NETNS_MODE, u8::from(!exclusive)).finish()],
         (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
         _ => return vec![refused(request, libc::EINVAL)],
     };
@@ -991,7 +994,7 @@ fn the_pause_of_a_device_that_is_gone_does_not_hold_for_one_of_its_name() {
         counts: Vec::new(),
     };
     found.devices.push(("rxe0".into(), counts));
-    host.source.update(&found);
+    host.source.update(&found, now().mono_ns);
     assert_eq!(host.source.entries[0].index, 9);
     assert_eq!(host.source.pauses().count(), 0);
     // The modules are unloaded: nothing is said of what there was.

@@ -1,6 +1,6 @@
 //! A port and its device, with every counter the provider has.
 
-use rdmatop_model::snapshot::{DeviceState, Member, PortRow};
+use rdmatop_model::snapshot::{DeviceRow, DeviceState, Member, PortRow};
 use rdmatop_model::value::Counter;
 
 use super::super::columns::Cell;
@@ -9,6 +9,7 @@ use super::super::state::State;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{chart, counters_of, facts, facts_of, heading};
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::fields::{DEVICE, PORT};
 use rdmatop_model::judgement::counts_bytes;
 
@@ -31,11 +32,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             out.extend(Cell::lines(why, width, Tone::Bad));
         }
-        if let (Some(netns), Some(pid)) = (d.netns, d.netns_pid) {
-            let whose = d.netns_holder.as_deref().unwrap_or("a process");
-            let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
-            out.extend(Cell::lines(&line, width, Tone::Normal));
-        }
+        out.extend(elsewhere(d, p, width));
         let mut of_device = facts_of(state, DEVICE, d);
         for (what, _, limit) in d.headroom() {
             if let (Some(limit), Some((_, value))) =
@@ -145,6 +142,26 @@ fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
 /// Stands between a counter and what it means.
 const MEANING: &str = "  ";
 
+/// Where a device of another network namespace is, and what is not read there.
+fn elsewhere(d: &DeviceRow, p: &PortRow, width: usize) -> Vec<Cell> {
+    let (Some(netns), Some(pid)) = (d.netns, d.netns_pid) else {
+        return Vec::new();
+    };
+    let whose = d.netns_holder.as_deref().unwrap_or("a process");
+    let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
+    let mut out = Cell::lines(&line, width, Tone::Normal);
+    if let Some(netdev) = &p.netdev {
+        let there = step!(
+            "sudo nsenter -t {} -n ethtool -S {}",
+            pid,
+            ShellWord::netdev(netdev)
+        );
+        let line = format!("Pauses and flow control of its interface are not read there: {there}");
+        out.extend(Cell::lines(&line, width, Tone::Dim));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -169,6 +186,10 @@ mod tests {
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
         let there = "in the network namespace of pod 8d2f5e10-7a55-4c1b-9d0e-1f2a3b4c5d6e (PID 4711, net:[4026532201])";
         assert!(known.contains(there), "{known}");
+        assert!(
+            known.contains("not read there: sudo nsenter -t 4711 -n ethtool -S"),
+            "{known}"
+        );
         let unknown = of("rxe0");
         assert!(
             unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of") && !unknown.contains("namespace"),

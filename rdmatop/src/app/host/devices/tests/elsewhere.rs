@@ -1,7 +1,9 @@
 //! Devices of other network namespaces.
 
 use super::*;
+use crate::app::host::devices::elsewhere::Place;
 use rdmatop_model::input::NetnsReading;
+use rdmatop_sources::netns::Netns;
 
 /// A machine in mode exclusive, whose devices are in these namespaces, each of which has a process.
 fn exclusive(namespaces: &[u64]) -> Host {
@@ -49,7 +51,7 @@ fn again(host: &mut Host) -> Look {
         }
     });
     seen.sort_by(|a, b| a.0.cmp(&b.0));
-    (seen, host.source.missing.iter().map(Cause::line).collect())
+    (seen, host.source.elsewhere.iter().map(Cause::line).collect())
 }
 
 fn at(netns: u64) -> Option<NetnsReading> {
@@ -79,19 +81,140 @@ fn a_device_is_read_where_it_is_and_is_one_wherever_it_goes() {
     // No listing is due: what the namespaces have says it.
     assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe1", 9), is("rxe2", 0)]);
     assert_eq!(ids(&host), before);
-    // While the kernel moves it, no namespace has it.
+    // While the kernel moves it, no namespace has it, however many lists are made meanwhile.
     host.files.remove("sys/class/infiniband/rxe1");
     host.kernel.change(1, |made| made.netns = 99);
-    let (seen, _) = look(&mut host);
-    assert_eq!(seen[1], ("rxe1".to_owned(), None, false));
+    for _ in 0..5 {
+        assert_eq!(look(&mut host).0[1], ("rxe1".to_owned(), None, false));
+    }
     host.kernel.change(1, |made| made.netns = 7);
     assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe1", 7), is("rxe2", 0)]);
     assert_eq!(ids(&host), before);
-    // One that is gone is gone a round later.
+    // One whose verbs file is there is in some namespace, and may be found later than one that has none.
     host.kernel.change(1, |made| made.netns = 99);
-    host.files.remove("sys/class/infiniband_verbs/uverbs1");
     look(&mut host);
-    assert_eq!(again(&mut host).0, [is("rxe0", 7), is("rxe2", 0)]);
+    missed_for(&mut host, 2 * MOVES);
+    assert_eq!(look(&mut host).0[1], ("rxe1".to_owned(), None, false));
+    host.files.remove("sys/class/infiniband_verbs/uverbs1");
+    assert_eq!(look(&mut host).0, [is("rxe0", 7), is("rxe2", 0)]);
+}
+
+/// Lets devices have been missed for so long.
+fn missed_for(host: &mut Host, ns: u64) {
+    for entry in &mut host.source.entries {
+        if entry.missed.is_some() {
+            entry.missed = Some(now().mono_ns - ns);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_another_namespace_gets_is_one_all_the_way() {
+    let mut host = exclusive(&[0, 7]);
+    look(&mut host);
+    let id = host.source.entries[0].id;
+    // The kernel takes it from netlink and from its users first, then from the old sysfs.
+    host.kernel.change(0, |made| made.netns = 99);
+    host.files.remove("sys/class/infiniband_verbs/uverbs0");
+    assert_eq!(look(&mut host).0.len(), 2);
+    assert!(host.source.removals.has(id));
+    host.files.remove("sys/class/infiniband/rxe0");
+    for _ in 0..3 {
+        assert_eq!(again(&mut host).0[0], ("rxe0".to_owned(), None, false));
+        assert_eq!(look(&mut host).0[0], ("rxe0".to_owned(), None, false));
+    }
+    host.kernel.change(0, |made| made.netns = 7);
+    assert_eq!(look(&mut host).0, [is("rxe0", 7), is("rxe1", 7)]);
+    assert_eq!(
+        host.source.entries.iter().filter(|entry| entry.id == id).count(),
+        1
+    );
+}
+
+#[test]
+fn a_device_that_is_removed_inside_a_pod_stays_until_its_removal_is_over() {
+    let mut host = exclusive(&[0, 7]);
+    look(&mut host);
+    // The pod's sysfs has it, and the own one does not.
+    let there = Fake::new();
+    there.sys("class/infiniband/rxe1/node_type", "1: CA\n");
+    there.sys("class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
+    host.files.remove("sys/class/infiniband/rxe1");
+    host.files.remove("sys/class/infiniband_verbs/uverbs1");
+    let place = Place::made_up(Netns { inode: 7, pid: 107 }, there.root());
+    host.source.entries[1].place = Some(Arc::new(place));
+    let id = host.source.entries[1].id;
+    host.kernel.change(1, |made| made.netns = 99);
+    for _ in 0..3 {
+        let mut removing = Vec::new();
+        host.source.listed_ns = None;
+        host.source.poll(
+            &Wants {
+                counters: true,
+                ..Wants::default()
+            },
+            &mut |input| {
+                if let Input::Devices(sample) = input {
+                    let devices = sample.devices.into_iter();
+                    removing = devices
+                        .map(|one| (one.name, one.removing, one.netns.map(|netns| netns.inode)))
+                        .collect();
+                }
+            },
+        );
+        let is = [
+            ("rxe0".to_owned(), false, None),
+            ("rxe1".to_owned(), true, Some(7)),
+        ];
+        assert_eq!(removing, is);
+        assert!(host.source.removals.has(id) && host.source.removals.notes().len() == 1);
+    }
+    there.remove("sys/class/infiniband/rxe1");
+    look(&mut host);
+    missed_for(&mut host, 2 * MOVES);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0)]);
+}
+
+#[test]
+fn a_namespace_that_cannot_be_read_takes_nothing_from_others() {
+    let mut host = exclusive(&[0, 7, 9]);
+    look(&mut host);
+    let id = host.source.entries[1].id;
+    host.kernel.0.lock().unwrap().silent.insert(7);
+    for _ in 0..3 {
+        let (seen, notes) = look(&mut host);
+        assert_eq!((seen[0].clone(), seen[2].clone()), (is("rxe0", 0), is("rxe2", 9)));
+        assert_eq!(seen[1], ("rxe1".to_owned(), None, false));
+        missed_for(&mut host, 2 * COMES);
+        assert!(
+            notes.len() == 1 && notes[0].starts_with("rxe1 not read") && notes[0].contains("PID 107"),
+            "{notes:?}"
+        );
+        // No list is due because of it, and the rounds after it read counters alone.
+        assert!(host.source.listed_ns.is_some());
+        assert_eq!(again(&mut host).0, []);
+    }
+    // What goes is seen to go.
+    host.kernel.change(0, |made| made.netns = 99);
+    host.files.remove("sys/class/infiniband_verbs/uverbs0");
+    look(&mut host);
+    assert_eq!(host.source.removals.notes().len(), 1);
+    host.kernel.0.lock().unwrap().silent.clear();
+    let (seen, notes) = look(&mut host);
+    assert_eq!((seen[1].clone(), notes.len()), (is("rxe1", 7), 0));
+    assert_eq!(host.source.entries[0].id, id);
+}
+
+#[test]
+fn the_mode_may_change_while_rdmatop_runs() {
+    let mut host = exclusive(&[0, 7]);
+    let mode = |host: &mut Host, exclusive| host.kernel.0.lock().unwrap().exclusive = exclusive;
+    mode(&mut host, false);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 0)]);
+    mode(&mut host, true);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 7)]);
+    mode(&mut host, false);
+    assert_eq!(look(&mut host).0, [is("rxe0", 0), is("rxe1", 0)]);
 }
 
 #[test]
