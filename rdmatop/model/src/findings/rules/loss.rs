@@ -108,7 +108,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     .into()
             } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
-                    "ethtool -S {} | grep -E 'drop|discard'   # run it twice, here and on the peer   # a number grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+                    "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
                     netdev,
                     more
                 )
