@@ -86,7 +86,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             };
             format!("Packets from {place}{to} are {lost} ({how}){by}")
         };
-        evidence.extend(peers.list());
+        evidence.extend(peers.list().into_iter().chain(impaired(port)));
         let severity = if share >= 10.0 * ctx.limits.loss_share {
             Severity::Critical
         } else {
@@ -124,6 +124,16 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             ..ctx.symptom(FindingId::Loss, severity, About::of_port(port))
         });
     }
+}
+
+/// Of EFA: how often its device took back how much a connection to a peer may send.
+fn impaired(port: &PortRow) -> Option<String> {
+    const COUNTER: &str = "impaired_remote_conn_events";
+    let rate = rate_of(port, COUNTER).filter(|rate| *rate > 0.0)?;
+    let rate = words::per_s(rate);
+    Some(format!(
+        "{COUNTER} {rate}: the device lets connections to peers send less"
+    ))
 }
 
 /// The peers to which the QPs of a port lead.

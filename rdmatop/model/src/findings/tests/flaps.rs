@@ -220,6 +220,7 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
 fn a_link_of_ethernet_flaps_by_the_counter_of_its_network_device() {
     let mut watch = FindingTracker::default();
     let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[4].link_layer = Some("Ethernet".into());
     named(&mut s.ports[4], "link_downed", 0.0);
     let mut look = |s: &mut Snapshot| {
         s.mono_ns += S;
@@ -228,9 +229,9 @@ fn a_link_of_ethernet_flaps_by_the_counter_of_its_network_device() {
     look(&mut s);
     // It is read later than the other, and has counted since the driver was loaded.
     ethtool(&mut s.ports[4], "link_down_events_phy", 0.0);
-    s.ports[4].counters[1].counter.total = 40;
+    s.ports[4].counters.last_mut().unwrap().counter.total = 40;
     assert_eq!(ids(&look(&mut s)), [""; 0]);
-    s.ports[4].counters[1].counter.total = 43;
+    s.ports[4].counters.last_mut().unwrap().counter.total = 43;
     let found = look(&mut s);
     assert_eq!(ids(&found), ["link-flaps"]);
     assert_eq!(
@@ -248,7 +249,7 @@ fn a_link_of_ethernet_flaps_by_the_counter_of_its_network_device() {
     ethtool(&mut s.ports[4], "eth4:link_down_events_phy", 0.0);
     watch.look(&s.clone().judged(None));
     s.mono_ns += S;
-    let counter = &mut s.ports[4].counters[0].counter;
+    let counter = &mut s.ports[4].counters.last_mut().unwrap().counter;
     (counter.total, counter.rate) = (10, Some(0.6));
     let found = watch.look(&s.judged(None));
     assert_eq!(

@@ -211,7 +211,7 @@ fn a_dirty_fibre_of_ethernet_is_named_by_the_counters_of_its_network_device() {
     assert_eq!(
         all[0].evidence,
         [
-            "rx_crc_errors_phy 7 in all, 3/s when it last rose",
+            "rx_crc_errors_phy 7 in all, 3.0/s when it last rose",
             "rx_pcs_symbol_err_phy 7 in all, 900/s when it last rose"
         ]
     );
