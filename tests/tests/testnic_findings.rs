@@ -147,12 +147,26 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     let (quiet, waits) = (quiet?, waits?);
     let efa = nic.add(
         &Wish::new("efa_0", "efa")
-            .hw(EFA)
+            .hw(&[EFA, &["unresponsive_remote_events"]].concat())
             .set("commands", EFA_COMMANDS)
             .set("pma", "0"),
     )?;
+    // The counters of InfiniBand are at rest on a dirty fibre of Ethernet; what FEC repairs is no error.
+    let fibre = |name: &str, net: &str, address: &str| {
+        let stats = [
+            "rx_crc_errors_phy",
+            "rx_corrected_bits_phy",
+            "link_down_events_phy",
+        ];
+        nic.add(&Wish::mlx5(name).net(net, address, 9000, &stats))
+    };
+    let dirty = fibre("mlx5_8", "dirty0", "10.58.0.1")?;
+    let clean = fibre("mlx5_9", "clean0", "10.59.0.1")?;
     let trace = Trace::start(&[])?;
     await_looks(&ports)?;
+    dirty.rate("rx_crc_errors_phy", 20)?;
+    clean.rate("rx_corrected_bits_phy", 1_000_000)?;
+    efa.rate("unresponsive_remote_events", 1)?;
     ports[0].rate("symbol_error", 40)?;
     ports[1].rate("rp_cnp_ignored", 10)?;
     ports[2].rate("np_ecn_marked_roce_packets", 50)?;
@@ -166,11 +180,13 @@ fn link_errors_congestion_and_refused_commands_are_found_on_their_cards() -> Res
     efa.rate("cmds_err", 2)?;
     let wanted = [
         ("efa_0", "device-command-errors"),
+        ("efa_0", "requests-fail"),
         ("ib1", "ib-congestion"),
         ("mlx5_0", "link-errors"),
         ("mlx5_1", "congestion-ignored"),
         ("mlx5_2", "congestion-ignored"),
         ("mlx5_3", "requests-fail"),
+        ("mlx5_8", "link-errors"),
     ];
     await_changes(&trace, "finding_raise", &wanted)?;
     // The other findings get as much time as these had, and more.

@@ -44,3 +44,10 @@ pub fn bad_links(device: &str, port: u32) -> NextStep {
         port
     )
 }
+
+/// What to do where NCCL finds EFA's devices alone, and has no plug-in for them.
+pub fn efa_plugin() -> NextStep {
+    "install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, with its directory in LD_LIBRARY_PATH; start the job with \
+     NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used"
+        .into()
+}

@@ -17,4 +17,5 @@ pub mod text;
 pub mod turns;
 pub mod variables;
 pub mod wire_bytes;
+pub mod wire_errors;
 pub mod workload;

@@ -154,6 +154,23 @@ pub fn without_rdma(settings: &[(String, String)], has_verbs: bool) -> Vec<(&'st
         .collect()
 }
 
+/// Whether a process with these libraries has NCCL, and nothing by which NCCL reaches EFA: its own transport
+/// takes verbs devices of InfiniBand and RoCE. A NCCL that is linked statically is not seen. Where libfabric
+/// is loaded, a plug-in of any name may have done so.
+pub fn lacks_efa_plugin<'a>(libraries: impl IntoIterator<Item = &'a str>) -> bool {
+    let mut has_nccl = false;
+    for library in libraries {
+        if ["libnccl-net", "libnccl-ofi", "libfabric"]
+            .iter()
+            .any(|name| library.starts_with(name))
+        {
+            return false;
+        }
+        has_nccl |= library.starts_with("libnccl.so");
+    }
+    has_nccl
+}
+
 /// Whether a list of UCX's transports has none of RDMA.
 fn ucx_without_rdma(value: &str) -> bool {
     const RDMA: [&str; 13] = [
@@ -181,6 +198,27 @@ fn fabric_without_rdma(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nccl_without_a_way_to_efa_is_known_where_nothing_else_may_be_one() {
+        assert!(lacks_efa_plugin([
+            "libcuda.so.1",
+            "libnccl.so.2",
+            "libibverbs.so.1"
+        ]));
+        assert!(lacks_efa_plugin(["libnccl.so.2.27.3"]));
+        for libraries in [
+            &[][..],
+            // Linked statically, as in PyTorch's wheels of old.
+            &["libcuda.so.1", "libibverbs.so.1"],
+            &["libnccl.so.2", "libnccl-net.so"],
+            &["libnccl.so.2", "libnccl-net-ofi.so"],
+            &["libnccl.so.2", "libnccl-ofi-tuner.so"],
+            &["libnccl.so.2", "libfabric.so.1"],
+        ] {
+            assert!(!lacks_efa_plugin(libraries.iter().copied()), "{libraries:?}");
+        }
+    }
 
     #[test]
     fn transports_and_providers_without_rdma_are_known() {

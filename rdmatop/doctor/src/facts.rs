@@ -207,6 +207,10 @@ pub struct Netdev {
 pub struct Member {
     /// The interface's name.
     pub name: String,
+    /// Whether its link is up, and in the aggregate of its bond (LACP).
+    pub up: Option<bool>,
+    /// Its link is up, and it is outside of that.
+    pub outside: bool,
     /// Flow control, where it can be read.
     pub lossless: Reading<Lossless>,
 }
@@ -332,6 +336,8 @@ pub struct Process {
     pub sees: Reading<Vec<(String, bool)>>,
     /// Whether the kernel lists queue pairs of the process.
     pub has_qps: bool,
+    /// Its libraries of RDMA and collectives. Only read with `--pid`.
+    pub libraries: Reading<Vec<String>>,
     /// Processes that have its verbs files open too. Only looked for with `--pid`.
     pub sharers: Reading<Sharers>,
 }

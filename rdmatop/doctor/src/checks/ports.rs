@@ -29,7 +29,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     for (device, port) in &all {
         let name = port_name(device, port);
         match (port.state.known(), port.state.unreadable()) {
-            (Some(state), _) if state.is_active() => {}
+            (Some(state), _) if state.is_active() => bond(port, &name, out),
             (Some(state), _) => {
                 let expected = expected(&all, device, port, active);
                 let off = port
@@ -75,6 +75,38 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
         out.pass(
             "",
             format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
+        );
+    }
+}
+
+/// A port over a bond stays up while one of its links is.
+fn bond(port: &Port, name: &str, out: &mut Lines) {
+    let Some(netdev) = &port.netdev else { return };
+    let (all, bond) = (netdev.members.len(), &netdev.name);
+    let up = netdev
+        .members
+        .iter()
+        .filter(|member| member.up == Some(true))
+        .count();
+    for member in netdev.members.iter().filter(|member| member.up == Some(false)) {
+        let what = if member.outside {
+            "is outside of its aggregate (LACP)"
+        } else {
+            "has no signal"
+        };
+        out.warn(
+            name,
+            format!("{name} has {up} of {all} links of its bond {bond}: {} {what}", member.name),
+            "The port is up with a part of its rate; a collective runs at the pace of its slowest link.",
+            if member.outside {
+                step!(
+                    "put the switch's port of {} into the port channel of the others, with LACP; sudo cat /proc/net/bonding/{} shows its partner",
+                    ShellWord::said(&member.name),
+                    ShellWord::netdev(bond)
+                )
+            } else {
+                step!("check the cable and the switch's port; sudo ethtool {}", ShellWord::netdev(&member.name))
+            },
         );
     }
 }

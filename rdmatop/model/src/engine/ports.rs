@@ -107,6 +107,7 @@ fn described(reading: &BondReading) -> Bond {
     let member = |member: &MemberReading| Member {
         name: names::safe(member.name.as_bytes()).into(),
         up: member.up,
+        outside: member.outside,
         rate_bps: member.rate_bps,
         tx_bytes: None,
         rx_bytes: None,

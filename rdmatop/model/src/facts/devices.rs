@@ -203,8 +203,11 @@ impl Bond {
 pub struct Member {
     /// Its name, as the kernel has it.
     pub name: Arc<str>,
-    /// Whether its link is up; `None` when that could not be read.
+    /// Whether its link is up and in the aggregate of the bond; `None` when that could not be read.
     pub up: Option<bool>,
+    /// Its link is up, and it is outside of the aggregate (LACP).
+    #[serde(skip)]
+    pub outside: bool,
     /// The member's speed, bits/s.
     pub rate_bps: Option<u64>,
     /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included.

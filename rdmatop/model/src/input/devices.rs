@@ -252,8 +252,10 @@ pub struct BondReading {
 pub struct MemberReading {
     /// Its name, as the kernel has it.
     pub name: String,
-    /// Whether its link is up.
+    /// Whether its link is up, and in the aggregate of its bond where that speaks LACP.
     pub up: Option<bool>,
+    /// Its link is up, and it is outside of that aggregate: the bond does not send by it.
+    pub outside: bool,
     /// Speed, bits/s.
     pub rate_bps: Option<u64>,
 }

@@ -554,6 +554,22 @@ fn devices() -> Vec<DeviceRow> {
     ]
 }
 
+fn bond() -> Bond {
+    Bond {
+        mode: Some("802.3ad".into()),
+        members: ["ens1f0np0", "ens1f1np1"]
+            .map(|name| Member {
+                name: name.into(),
+                up: Some(true),
+                outside: false,
+                rate_bps: Some(50_000_000_000),
+                tx_bytes: from(Source::Ethtool, 1 << 39, 5.75e9),
+                rx_bytes: from(Source::Ethtool, 1 << 38, 0.0),
+            })
+            .into(),
+    }
+}
+
 fn ports() -> Vec<PortRow> {
     let full = PortRow {
         device_uid: 1,
@@ -564,18 +580,7 @@ fn ports() -> Vec<PortRow> {
         link_layer: Some("Ethernet".into()),
         iwarp: false,
         netdev: Some("ens1np0".into()),
-        bond: Some(Bond {
-            mode: Some("802.3ad".into()),
-            members: ["ens1f0np0", "ens1f1np1"]
-                .map(|name| Member {
-                    name: name.into(),
-                    up: Some(true),
-                    rate_bps: Some(50_000_000_000),
-                    tx_bytes: from(Source::Ethtool, 1 << 39, 5.75e9),
-                    rx_bytes: from(Source::Ethtool, 1 << 38, 0.0),
-                })
-                .into(),
-        }),
+        bond: Some(bond()),
         netdev_mtu: Some(9000),
         pfc: None,
         gids: None,

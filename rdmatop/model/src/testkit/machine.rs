@@ -276,6 +276,7 @@ impl Machine {
                 .map(|name| MemberReading {
                     name: name.to_owned(),
                     up: Some(true),
+                    outside: false,
                     rate_bps: Some(gb * S),
                 })
                 .into(),

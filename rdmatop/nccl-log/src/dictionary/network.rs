@@ -47,7 +47,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "no-device" Choice means "NCCL found no usable RDMA device";
         next "`rdmatop doctor` and `ibv_devinfo`, in the container too: no device, no ACTIVE port, or none \
-            that NCCL_IB_HCA names";
+            that NCCL_IB_HCA names; with EFA alone aws-ofi-nccl has to be in the image";
         in "NCCL 2.4 on, RCCL": Text(&["NET/IB : No device found"]) =>
             "NET/IB : No device found.";
 

@@ -28,19 +28,6 @@ pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
 /// The bond of this name (Documentation/networking/bonding.rst), with its members in the order in which they
 /// were added, their names safe to print; `None` for any other network device.
 pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
-    let member = |name: &str| {
-        let dir = root.sys("class/net").join(name);
-        let word = root.line(&dir.join("bonding_slave/mii_status"));
-        MemberReading {
-            name: text::sanitize(name.as_bytes()),
-            up: word.map(|word| word.trim() == "up"),
-            // In Mb/s; a driver that does not know says -1, or 0, or the largest number.
-            rate_bps: root
-                .number(&dir.join("speed"))
-                .filter(|speed| (1..u64::from(u32::MAX)).contains(speed))
-                .map(|speed| speed * 1_000_000),
-        }
-    };
     if !is_component(name.as_ref()) {
         return None;
     }
@@ -48,8 +35,33 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
     let members = root.line(&dir.join("slaves"))?;
     // As `802.3ad 4`.
     let mode = root.line(&dir.join("mode"));
+    let mode = mode.and_then(|mode| Some(text::sanitize(mode.split_whitespace().next()?.as_bytes())));
+    // The aggregate by which a bond with LACP sends; the links of a switch that speaks none have one each.
+    let lacp = mode.as_deref() == Some("802.3ad");
+    let aggregate = root.number(&dir.join("ad_aggregator")).filter(|_| lacp);
+    let member = |name: &str| {
+        let dir = root.sys("class/net").join(name);
+        let is = |file: &str, word: &str| root.line(&dir.join(file)).map(|line| line.trim() == word);
+        // The bond finds a link up that it does not watch (miimon=0).
+        let link = match is("operstate", "down") {
+            Some(true) => Some(false),
+            _ => is("bonding_slave/mii_status", "up"),
+        };
+        let own = root.number(&dir.join("bonding_slave/ad_aggregator_id"));
+        let outside = link == Some(true) && aggregate.zip(own).is_some_and(|(all, own)| all != own);
+        MemberReading {
+            name: text::sanitize(name.as_bytes()),
+            up: link.map(|up| up && !outside),
+            outside,
+            // In Mb/s; a driver that does not know says -1, or 0, or the largest number.
+            rate_bps: root
+                .number(&dir.join("speed"))
+                .filter(|speed| (1..u64::from(u32::MAX)).contains(speed))
+                .map(|speed| speed * 1_000_000),
+        }
+    };
     Some(BondReading {
-        mode: mode.and_then(|mode| Some(text::sanitize(mode.split_whitespace().next()?.as_bytes()))),
+        mode,
         members: members
             .split_whitespace()
             .filter(|name| is_component(name.as_ref()))
@@ -112,6 +124,35 @@ mod tests {
         );
         assert_eq!(netdev_bond(&fake.root(), "eth0"), None);
         assert_eq!(netdev_bond(&fake.root(), "../net/bond0"), None);
+    }
+
+    #[test]
+    fn a_link_outside_of_the_aggregate_or_without_a_signal_is_not_up() {
+        let fake = Fake::new();
+        fake.sys("class/net/bond0/bonding/slaves", "eth0 eth1 eth2 eth3\n")
+            .sys("class/net/bond0/bonding/mode", "802.3ad 4\n")
+            .sys("class/net/bond0/bonding/ad_aggregator", "1\n")
+            .sys("class/net/eth0/operstate", "up\n")
+            .sys("class/net/eth2/operstate", "down\n")
+            .sys("class/net/eth3/bonding_slave/ad_aggregator_id", "N/A\n");
+        for name in ["eth0", "eth1", "eth2", "eth3"] {
+            fake.sys(format!("class/net/{name}/bonding_slave/mii_status"), "up\n");
+        }
+        for (name, id) in [("eth0", "1\n"), ("eth1", "2\n"), ("eth2", "2\n")] {
+            fake.sys(format!("class/net/{name}/bonding_slave/ad_aggregator_id"), id);
+        }
+        let links = || {
+            let members = netdev_bond(&fake.root(), "bond0").unwrap().members;
+            members
+                .into_iter()
+                .map(|member| (member.up, member.outside))
+                .collect::<Vec<_>>()
+        };
+        let (up, down) = ((Some(true), false), (Some(false), false));
+        assert_eq!(links(), [up, (Some(false), true), down, up]);
+        // In other modes it says nothing.
+        fake.sys("class/net/bond0/bonding/mode", "balance-xor 2\n");
+        assert_eq!(links(), [up, up, down, up]);
     }
 
     #[test]

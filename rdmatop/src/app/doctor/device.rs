@@ -183,6 +183,8 @@ fn netdev(root: &Root, name: &str) -> Netdev {
         .unwrap_or_default();
     let member = |member: MemberReading| Member {
         lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
+        up: member.up,
+        outside: member.outside,
         name: member.name,
     };
     netdev.members = members.into_iter().map(member).collect();

@@ -299,6 +299,10 @@ fn silent(root: &Root, subject: Subject) -> Process {
             Subject::Asked(_) => Reading::Unknown(why()),
             Subject::Own | Subject::Pid(_) => Reading::Absent,
         },
+        libraries: match subject {
+            Subject::Asked(_) => Reading::Unknown(why()),
+            Subject::Own | Subject::Pid(_) => Reading::Absent,
+        },
         may_lock: false,
         cgroup: None,
         // `RootFiles::join` and `collect` set them.

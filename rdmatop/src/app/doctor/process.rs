@@ -8,13 +8,15 @@ use rdmatop_doctor::MEMLOCK_WARN;
 use rdmatop_doctor::facts::{Process, RdmaLimit, Reading, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
-    proc::{Status, locked, read_cgroup, relevant, sharers},
+    proc::{Status, locked, mapped, read_cgroup, relevant, sharers},
     root::Root,
 };
 
 /// An environment larger than this is read up to here.
 const ENVIRON: usize = 1 << 20;
 const SMALL: usize = 64 << 10;
+/// Libraries are unknown where the list of mappings is longer.
+const MAPS: usize = 16 << 20;
 /// A larger /etc/nccl.conf is not read.
 const CONF: u64 = 64 << 10;
 
@@ -76,6 +78,16 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         interfaces: interfaces(&dir),
         sharers: if is_asked {
             shared(root, pid)
+        } else {
+            Reading::Absent
+        },
+        libraries: if is_asked {
+            read::bytes(&dir.join("maps"), MAPS).parse(|raw| {
+                let whole = mapped(&*raw)
+                    .ok()
+                    .filter(|found| raw.len() < MAPS && found.count.is_some());
+                whole.map(|found| found.libraries)
+            })
         } else {
             Reading::Absent
         },

@@ -13,8 +13,9 @@ use crate::{
     words::{count, names as names_of, setting},
 };
 use rdmatop_base::{
+    fabric::efa_plugin,
     step::step,
-    variables::{is_of_nccl, nccl_ignores, without_rdma},
+    variables::{is_of_nccl, lacks_efa_plugin, nccl_ignores, without_rdma},
 };
 
 pub(crate) use hca::{devices, gid};
@@ -115,6 +116,20 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
                 format!("{subject}: {} turns RDMA off", setting(name, value)),
                 WHY,
                 step!("start the job without {}", name),
+            );
+        }
+    }
+    for process in facts.processes.iter().filter(|_| !verbs) {
+        let subject = subject(&[process]);
+        let what = format!("{subject}: what libraries it has loaded");
+        let libraries = out.known(&process.libraries, &subject, what, WITH_ROOT);
+        let lacks = libraries.is_some_and(|all| lacks_efa_plugin(all.iter().map(String::as_str)));
+        if lacks && !process.has_qps {
+            out.warn(
+                &subject,
+                format!("{subject}: NCCL has loaded no plug-in for EFA (aws-ofi-nccl)"),
+                "Without it NCCL uses TCP between nodes: its own transport cannot use EFA.",
+                efa_plugin(),
             );
         }
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::link::{interface, name, used_by};
+use super::link::{LINK_DOWNED, down_counter, interface, name, used_by};
 use super::{Consumers, RuleContext};
 use crate::facts::{Facts, PortRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
+use crate::value::Source;
 use rdmatop_base::fabric;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
@@ -71,7 +72,7 @@ struct Port {
     /// What the kernel had connected there when the port was ACTIVE last.
     consumers: BTreeSet<u64>,
     by_state: VecDeque<u64>,
-    downed: Option<u64>,
+    downed: Option<(Source, u64)>,
     by_counter: VecDeque<u64>,
     /// Oldest first.
     outages: VecDeque<Outage>,
@@ -86,14 +87,14 @@ pub(super) struct Flaps(BTreeMap<(u64, u32), Port>);
 /// How often a port went down in the window, when first and when last.
 pub(super) struct Downs<'a> {
     times: &'a VecDeque<u64>,
-    witness: &'static str,
+    witness: &'a str,
     port: &'a Port,
 }
 
-fn downed(port: &PortRow) -> Option<u64> {
-    let row = port.counters.iter().find(|row| &*row.name == "link_downed")?;
+fn downed(port: &PortRow) -> Option<(Source, u64)> {
+    let row = down_counter(port)?;
     // The counter of InfiniBand stops at 255, and is only a lower bound from there on.
-    (!row.counter.partial).then_some(row.counter.total)
+    (!row.counter.partial).then_some((row.counter.source, row.counter.total))
 }
 
 impl Port {
@@ -108,12 +109,13 @@ impl Port {
             self.active = Some(active);
             self.was_active |= active;
         }
-        if let Some(total) = downed(port) {
-            let more = self.downed.map_or(0, |before| total.saturating_sub(before));
+        if let Some((source, total)) = downed(port) {
+            let before = self.downed.filter(|(before, _)| *before == source);
+            let more = before.map_or(0, |(_, before)| total.saturating_sub(before));
             for _ in 0..more.min(KEPT as u64) {
                 self.by_counter.push_back(now);
             }
-            self.downed = Some(total);
+            self.downed = Some((source, total));
         }
         for times in [&mut self.by_state, &mut self.by_counter] {
             while times.front().is_some_and(|at| *at < oldest) || times.len() > KEPT {
@@ -129,7 +131,8 @@ impl Port {
         if let (Some(before), Some(was), Some(is)) =
             (before, self.active_before, port.state.map(PortState::is_active))
         {
-            let total = downed(port);
+            // That of a network device is read less often than the state.
+            let total = downed(port).filter(|(source, _)| *source != Source::Ethtool);
             // One that is less was reset, and tells as little as one that is more.
             let more = self.downed.zip(total).map(|(then, now)| now != then);
             // Without a counter only time tells that it did not come up in between.
@@ -218,10 +221,11 @@ impl Flaps {
     }
 
     /// The outages of a port, if they are as many as make a flapping link.
-    pub(super) fn of(&self, port: &PortRow, limits: &Limits) -> Option<Downs<'_>> {
+    pub(super) fn of<'a>(&'a self, port: &'a PortRow, limits: &Limits) -> Option<Downs<'a>> {
         let kept = self.0.get(&(port.device_uid, port.port))?;
         let (times, witness) = if kept.by_counter.len() > kept.by_state.len() {
-            (&kept.by_counter, "link_downed")
+            let counter = down_counter(port).map_or(LINK_DOWNED, |row| &*row.name);
+            (&kept.by_counter, counter)
         } else {
             (&kept.by_state, "the port's state")
         };

@@ -112,11 +112,23 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// A member of a bond has no link, so the port has less than its full rate.
+/// Why the bond does not send by a member.
+fn lacks(member: &Member) -> String {
+    let what = if member.outside {
+        "is outside of its aggregate (LACP)"
+    } else {
+        "has none"
+    };
+    format!("{} {what}", member.name)
+}
+
+/// A member of a bond has no link, or the switch has it in no aggregate, so the port has less than its full rate.
 pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     for (port, bond) in bonds(ctx) {
         let down = bond.members.iter().filter(|member| member.up == Some(false));
-        let down: Vec<&str> = down.map(|member| &*member.name).collect();
+        // The first that is shown decides what to do.
+        let mut down: Vec<&Member> = down.collect();
+        down.sort_by_key(|member| member.outside);
         let users: Vec<_> = ctx.users(&port.device).collect();
         let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
             continue;
@@ -126,23 +138,29 @@ pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             .map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
         out.push(Symptom {
             verdict: format!(
-                "{} has {} of {} links of its bond: {} has none{}",
+                "{} has {} of {} links of its bond: {}{}",
                 name(port),
                 bond.up().count(),
                 bond.members.len(),
-                down.join(", "),
+                down.iter().map(|member| lacks(member)).collect::<Vec<_>>().join(", "),
                 used_by(&users)
             ),
             victims: users.iter().map(|row| row.uid).collect(),
-            evidence: std::iter::once(format!("the bond says that {first} is down"))
-                .chain(rate)
-                .collect(),
+            evidence: rate.into_iter().collect(),
             next: interface(ctx, port).map_or_else(NextStep::default, |_| {
+                if first.outside {
+                    return step!(
+                        "sudo cat /proc/net/bonding/{}   # Partner Mac Address of {} is 00:00:00:00:00:00 -> the switch's port speaks no LACP   # another one than \
+                         that of the other links -> the wrong switch or port; put it into their port channel",
+                        ShellWord::or(port.netdev.as_deref(), "BOND"),
+                        ShellWord::said(&first.name)
+                    );
+                }
                 step!(
                     "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
                      link set dev {} up",
-                    ShellWord::netdev(first),
-                    ShellWord::netdev(first)
+                    ShellWord::netdev(&first.name),
+                    ShellWord::netdev(&first.name)
                 )
             }),
             short: "link of bond".to_owned(),

@@ -7,10 +7,13 @@ use crate::cause::CauseId;
 use crate::facts::{NamedCounter, PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::PortState;
+use crate::value::Source;
 use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::wire_bytes::without_member;
+use rdmatop_base::wire_errors;
 
 pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
@@ -191,12 +194,31 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
     )
 }
 
-/// The counter that counts how often the link went down.
+/// The counter of InfiniBand that counts how often the link went down.
 pub(in crate::findings) const LINK_DOWNED: &str = "link_downed";
+
+/// The counter of times that a port's link went down: of Ethernet that of the network device, because the
+/// one of InfiniBand stays at 0 there. Those of the links of a bond are others.
+pub(super) fn down_counter(port: &PortRow) -> Option<&NamedCounter> {
+    let is_it = |row: &&NamedCounter| &*row.name == LINK_DOWNED || wire_errors::is_down(&row.name);
+    let all = port.counters.iter().filter(is_it);
+    all.max_by_key(|row| (row.counter.source == Source::Ethtool) != is_infiniband(port))
+}
+
+/// The same of the links of its bond.
+fn down_counters_of_bond(port: &PortRow) -> impl Iterator<Item = &NamedCounter> {
+    let is_it = |row: &&NamedCounter| {
+        let of_member = row.name.split_once(':');
+        of_member.is_some_and(|(_, name)| wire_errors::is_down(name))
+    };
+    port.counters.iter().filter(is_it)
+}
+
+/// Damaged packets per second of an Ethernet link, above which it has errors.
+const DAMAGED_PER_S: f64 = 1.0;
 
 /// Counters of a link, each with its limit per second.
 const ERRORS: &[(&str, f64, Severity)] = &[
-    (LINK_DOWNED, 0.0, Severity::Critical),
     ("local_link_integrity_errors", 0.0, Severity::Critical),
     ("excessive_buffer_overrun_errors", 0.0, Severity::Critical),
     ("link_error_recovery", 0.0, Severity::Warning),
@@ -223,79 +245,156 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
 /// Errors of the link.
 pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     for port in moving(ctx) {
-        let flaps = ctx.history.flaps.of(port, ctx.limits).is_some();
+        damage(ctx, port, out);
+        downs(ctx, port, out);
         for (counter, limit, severity) in ERRORS {
-            let went_down = *counter == LINK_DOWNED;
-            // `link-flaps` says it already.
-            if went_down && flaps {
-                continue;
-            }
-            let Some(rate) = rate_of(port, counter).filter(|rate| rate > limit) else {
+            let Some(row) = port.counters.iter().find(|row| &*row.name == *counter) else {
                 continue;
             };
-            let users = ctx.carried(port);
-            let total = port.counters.iter().find(|row| &*row.name == *counter);
-            let total = total.map_or(0, |row| row.counter.total);
-            let is_up = port.is_active();
-            // It is up again; a process that lost packets or connections has findings of its own.
-            let severity = if went_down && is_up {
-                Severity::Warning
-            } else {
-                *severity
+            let Some(rate) = row.counter.rate.filter(|rate| rate > limit) else {
+                continue;
             };
+            let (place, users) = (name(port), ctx.carried(port));
+            let drops = *counter == "port_xmit_discards";
             out.push(Symptom {
-                verdict: match *counter {
-                    "link_downed" if is_up => {
-                        format!(
-                            "The link of {} went down and is up again{}",
-                            name(port),
-                            used_by(&users)
-                        )
-                    }
-                    "link_downed" => format!("The link of {} went down{}", name(port), used_by(&users)),
-                    "port_xmit_discards" => {
-                        format!(
-                            "{} drops packets that it cannot send{}",
-                            name(port),
-                            used_by(&users)
-                        )
-                    }
-                    _ => format!(
-                        "The link of {} has errors ({counter}){}",
-                        name(port),
-                        used_by(&users)
-                    ),
+                verdict: if drops {
+                    format!("{place} drops packets that it cannot send{}", used_by(&users))
+                } else {
+                    format!("The link of {place} has errors ({counter}){}", used_by(&users))
                 },
-                victims: users.iter().map(|row| row.uid).collect(),
-                evidence: vec![format!("{counter} {total} in all, {} when it last rose", words::per_s(rate))],
-                next: match interface(ctx, port) {
-                    None => fabric::bad_links(&port.device, port.port),
-                    Some((netdev, more)) if went_down => {
-                        step!(
-                            "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
-                             switch's log says why that port went down{}",
-                            netdev,
-                            more
-                        )
-                    }
-                    Some((netdev, more)) => {
+                next: interface(ctx, port).map_or_else(
+                    || fabric::bad_links(&port.device, port.port),
+                    |(netdev, more)| {
                         step!(
                             "ethtool -S {} | grep -v ': 0$'   # error counts that grow -> change cable or transceiver, else the \
                              switch's port{}",
                             netdev,
                             more
                         )
-                    }
-                },
-                short: match *counter {
-                    LINK_DOWNED => "link flapped",
-                    "port_xmit_discards" => "drops on send",
-                    _ => "link errors",
-                }
-                .to_owned(),
-                ..ctx.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(*counter))
+                    },
+                ),
+                short: if drops { "drops on send" } else { "link errors" }.to_owned(),
+                victims: users.iter().map(|row| row.uid).collect(),
+                evidence: vec![rose(row, rate)],
+                ..ctx.symptom(FindingId::LinkErrors, *severity, About::of_port(port).part(*counter))
             });
         }
+    }
+}
+
+fn rose(row: &NamedCounter, rate: f64) -> String {
+    let (counter, total) = (&row.name, row.counter.total);
+    format!(
+        "{counter} {total} in all, {} when it last rose",
+        words::per_s(rate)
+    )
+}
+
+/// The link of a port in words, or that link of its bond whose counter this is, and its network device.
+fn link_of(
+    ctx: &RuleContext<'_>,
+    port: &PortRow,
+    row: &NamedCounter,
+) -> (String, Option<(ShellWord, NextStep)>) {
+    match row.name.split_once(':') {
+        Some((member, _)) => (
+            format!("{member}, of the bond of {},", name(port)),
+            Some((ShellWord::netdev(member), NextStep::default())),
+        ),
+        None => (name(port), interface(ctx, port)),
+    }
+}
+
+/// Links that went down.
+fn downs(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
+    let flaps = ctx.history.flaps.of(port, ctx.limits).is_some();
+    // `link-flaps` says it already.
+    let own = down_counter(port).filter(|_| !flaps);
+    for row in down_counters_of_bond(port).chain(own) {
+        let Some(rate) = row.counter.rate.filter(|rate| *rate > 0.0) else {
+            continue;
+        };
+        let of_bond = row.name.contains(':');
+        let users = ctx.carried(port);
+        let (link, netdev) = link_of(ctx, port, row);
+        // A process that lost packets or connections has findings of its own.
+        let (again, severity) = match port.is_active() {
+            true if of_bond => ("", Severity::Warning),
+            true => (" and is up again", Severity::Warning),
+            false => ("", Severity::Critical),
+        };
+        let part = if of_bond { &*row.name } else { LINK_DOWNED };
+        out.push(Symptom {
+            verdict: format!("The link of {link} went down{again}{}", used_by(&users)),
+            next: netdev.map_or_else(
+                || fabric::bad_links(&port.device, port.port),
+                |(netdev, more)| {
+                    step!(
+                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
+                         switch's log says why that port went down{}",
+                        netdev,
+                        more
+                    )
+                },
+            ),
+            short: "link flapped".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            evidence: vec![rose(row, rate)],
+            ..ctx.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(part))
+        });
+    }
+}
+
+/// Links of Ethernet on which packets arrive damaged.
+fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
+    let rises = |row: &NamedCounter, limit: f64| row.counter.rate.is_some_and(|rate| rate > limit);
+    let member = |row: &NamedCounter| {
+        row.name
+            .split_once(':')
+            .map_or("", |(member, _)| member)
+            .to_owned()
+    };
+    let mut links: BTreeMap<String, Vec<&NamedCounter>> = BTreeMap::new();
+    for row in port.counters.iter().filter(|_| !is_infiniband(port)) {
+        if wire_errors::is_damage(without_member(&row.name)) && rises(row, DAMAGED_PER_S) {
+            links.entry(member(row)).or_default().push(row);
+        }
+    }
+    // A link that comes up counts errors until both ends agree.
+    let downs = down_counters_of_bond(port).chain(down_counter(port));
+    for down in downs.filter(|row| rises(row, 0.0)) {
+        links.remove(&member(down));
+    }
+    for (member, rows) in links {
+        let Some(first) = rows.first() else { continue };
+        let (users, (link, netdev)) = (ctx.carried(port), link_of(ctx, port, first));
+        out.push(Symptom {
+            verdict: format!(
+                "Packets arrive damaged on the link of {link} ({}){}",
+                without_member(&first.name),
+                used_by(&users)
+            ),
+            next: netdev.map_or_else(NextStep::default, |(netdev, more)| {
+                step!(
+                    "sudo ethtool -m {}   # optical power below its low alarm -> clean the fibre, or change it or the transceiver, which ends the job   # else -> \
+                     change the cable, then the switch's port   # only CRC or FCS errors grow -> switches may pass on what was damaged before: find the \
+                     first port that counts them{}",
+                    netdev,
+                    more
+                )
+            }),
+            short: "damaged packets".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            evidence: rows
+                .iter()
+                .filter_map(|row| Some(rose(row, row.counter.rate?)))
+                .collect(),
+            ..ctx.symptom(
+                FindingId::LinkErrors,
+                Severity::Warning,
+                About::of_port(port).part(format!("damage:{member}")),
+            )
+        });
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             };
             format!("Packets from {place}{to} are {lost} ({how}){by}")
         };
-        evidence.extend(peers.list());
+        evidence.extend(peers.list().into_iter().chain(impaired(port)));
         let severity = if share >= 10.0 * ctx.limits.loss_share {
             Severity::Critical
         } else {
@@ -115,7 +115,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 scan(port)
             } else if let Some((netdev, more)) = interface(ctx, port) {
                 step!(
-                    "ethtool -S {} | grep -E 'drop|discard'   # run it twice, here and on the peer   # a number grows -> that host is slow, or PFC is off there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+                    "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
                     netdev,
                     more
                 )
@@ -131,6 +131,16 @@ pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             ..ctx.symptom(FindingId::Loss, severity, About::of_port(port))
         });
     }
+}
+
+/// Of EFA: how often its device took back how much a connection to a peer may send.
+fn impaired(port: &PortRow) -> Option<String> {
+    const COUNTER: &str = "impaired_remote_conn_events";
+    let rate = rate_of(port, COUNTER).filter(|rate| *rate > 0.0)?;
+    let rate = words::per_s(rate);
+    Some(format!(
+        "{COUNTER} {rate}: the device lets connections to peers send less"
+    ))
 }
 
 /// The peers to which the QPs of a port lead.

@@ -316,6 +316,7 @@ pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
         link::state,
         link::errors,
         requests::failed,
+        requests::unresponsive,
         flaps::flaps,
         loss::loss,
         link::congestion,

@@ -31,7 +31,7 @@ pub(super) struct Failure {
 /// By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR with each of these: each
 /// rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others, which count flushes too,
 /// as of the receives that are left when a program ends; so do counters of single NAKs. Those of EFA are left
-/// out: nothing says what becomes of its QPs.
+/// out, whose QPs have no connections: [`unresponsive`].
 const FAILURES: &[Failure] = &[
     Failure {
         what: "Requests from",
@@ -272,6 +272,35 @@ fn failing(facts: &Facts, port: &PortRow, rise: &Rise, first_ns: Option<u64>) ->
     };
     let failed = facts.qps.iter().filter(went);
     failed.filter_map(|qp| qp.process_uid).collect()
+}
+
+/// Peers that EFA gives up. SRD has no connections, and no QP goes to ERR for them: the completions say it to
+/// the program alone.
+pub(super) fn unresponsive(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+    const COUNTER: &str = "unresponsive_remote_events";
+    for port in &ctx.facts.ports {
+        let row = port.counters.iter().find(|row| &*row.name == COUNTER);
+        let Some((row, per_s)) = row.and_then(|row| Some((row, growing(Some(row.counter))?))) else {
+            continue;
+        };
+        let users = ctx.carried(port);
+        out.push(Symptom {
+            verdict: format!("A peer of {} does not answer any more{}", name(port), used_by(&users)),
+            evidence: vec![format!(
+                "{COUNTER} {} in all, {} when it last rose",
+                row.counter.total,
+                words::per_s(per_s)
+            )],
+            next: "Look at the job's other nodes: one is down, or its process has ended.   # at the job's start, and all run -> the security group of the instances has to let all traffic within the group in and out".into(),
+            short: "peer gone".to_owned(),
+            victims: users.iter().map(|row| row.uid).collect(),
+            ..ctx.symptom(
+                FindingId::RequestsFail,
+                Severity::Warning,
+                About::of_port(port).part(COUNTER),
+            )
+        });
+    }
 }
 
 /// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR

@@ -4,8 +4,9 @@ use super::{RuleContext, growing};
 use crate::facts::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::value::Counter;
+use rdmatop_base::fabric::efa_plugin;
 use rdmatop_base::step::{ShellWord, step};
-use rdmatop_base::variables::{nccl_ignores, setting, without_rdma};
+use rdmatop_base::variables::{lacks_efa_plugin, nccl_ignores, setting, without_rdma};
 
 /// Processes whose data goes by TCP.
 pub(super) fn fallback(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
@@ -74,11 +75,14 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
     let switch = switch(ctx, row);
+    let libraries = row.libraries.iter().flat_map(|list| list.iter());
+    let lacks_plugin = row.qps == 0 && !has_verbs(ctx) && lacks_efa_plugin(libraries.map(String::as_str));
     let reason = match &switch {
         Some((name, value)) => Some(format!("its environment has {}", setting(name, value))),
         None if row.qps == 0 && row.verbs_files == Some(false) => {
             Some("it finds no device in /dev/infiniband".to_owned())
         }
+        None if lacks_plugin => Some("NCCL has loaded no plug-in for EFA (aws-ofi-nccl)".to_owned()),
         None => None,
     };
     evidence.extend(reason.clone());
@@ -89,6 +93,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             ShellWord::new(value, "VALUE"),
             *name
         ),
+        (None, _) if lacks_plugin && row.verbs_files != Some(false) => efa_plugin(),
         (None, Some(pid)) => {
             step!(
                 "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
@@ -117,12 +122,17 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
     }
 }
 
+/// Whether there is a device that NCCL's own transport takes.
+fn has_verbs(ctx: &RuleContext<'_>) -> bool {
+    let mut devices = ctx.facts.devices.iter();
+    devices.any(|device| device.driver.as_deref() != Some("efa"))
+}
+
 /// The variable in the process's environment that forbids RDMA, and its value, as `doctor` takes them. That
 /// of NVSHMEM ends no transport of other libraries, and NVSHMEM moves nothing by TCP.
 fn switch<'a>(ctx: &RuleContext<'_>, row: &'a ProcessRow) -> Option<(&'static str, &'a str)> {
     let environ = row.environ.as_ref()?;
-    let mut devices = ctx.facts.devices.iter();
-    let has_verbs = devices.any(|device| device.driver.as_deref() != Some("efa"));
+    let has_verbs = has_verbs(ctx);
     let all = without_rdma(environ, has_verbs);
     all.into_iter()
         .find(|(name, _)| *name != "NVSHMEM_REMOTE_TRANSPORT" && !nccl_ignores(name, environ, has_verbs))

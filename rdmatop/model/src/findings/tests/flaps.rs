@@ -215,3 +215,45 @@ fn a_link_that_is_found_to_flap_has_no_outages_beside_it() {
         "{changes:?}"
     );
 }
+
+#[test]
+fn a_link_of_ethernet_flaps_by_the_counter_of_its_network_device() {
+    let mut watch = FindingTracker::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[4].link_layer = Some("Ethernet".into());
+    named(&mut s.ports[4], "link_downed", 0.0);
+    let mut look = |s: &mut Snapshot| {
+        s.mono_ns += S;
+        watch.look_at(&s.clone().judged(None))
+    };
+    look(&mut s);
+    // It is read later than the other, and has counted since the driver was loaded.
+    ethtool(&mut s.ports[4], "link_down_events_phy", 0.0);
+    s.ports[4].counters.last_mut().unwrap().counter.total = 40;
+    assert_eq!(ids(&look(&mut s)), [""; 0]);
+    s.ports[4].counters.last_mut().unwrap().counter.total = 43;
+    let found = look(&mut s);
+    assert_eq!(ids(&found), ["link-flaps"]);
+    assert_eq!(
+        found[0].verdict,
+        "The link of mlx5_4/1 flaps: it went down 3 times within 0s; used by rank (PID 4711, slurm 7341.0)",
+        "between two of its readings, for how long is not known"
+    );
+    assert_eq!(
+        found[0].evidence,
+        ["by link_down_events_phy, the last time 0s ago"]
+    );
+    // A link of a bond leaves the port up.
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    let mut watch = FindingTracker::default();
+    ethtool(&mut s.ports[4], "eth4:link_down_events_phy", 0.0);
+    watch.look_at(&s.clone().judged(None));
+    s.mono_ns += S;
+    let counter = &mut s.ports[4].counters.last_mut().unwrap().counter;
+    (counter.total, counter.rate) = (10, Some(0.6));
+    let found = watch.look_at(&s.judged(None));
+    assert_eq!(
+        found.iter().map(|found| &*found.verdict).collect::<Vec<_>>(),
+        ["The link of eth4, of the bond of mlx5_4/1, went down; used by rank (PID 4711, slurm 7341.0)"]
+    );
+}

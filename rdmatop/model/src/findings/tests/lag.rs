@@ -11,6 +11,7 @@ fn over_bond(mode: &str, tx: [f64; 2], rx: [f64; 2]) -> Snapshot {
     let member = |at: usize| Member {
         name: format!("eth{at}").into(),
         up: Some(true),
+        outside: false,
         rate_bps: Some(200_000_000_000),
         tx_bytes: Some(Counter::whole(1 << 40, Some(tx[at]), Source::Ethtool)),
         rx_bytes: Some(Counter::whole(1 << 40, Some(rx[at]), Source::Ethtool)),
@@ -122,6 +123,28 @@ fn a_bond_without_one_of_its_links_is_named_while_somebody_uses_it() {
         found[0].verdict
     );
     assert!(found[0].next.starts_with("ip link show dev eth1 "));
+    // Its carrier is up: the switch's port is not in the port channel.
+    change(&mut s, 1, |member| member.outside = true);
+    let found = after(8, &s);
+    assert!(
+        found[0]
+            .verdict
+            .starts_with("mlx5_0/1 has 1 of 2 links of its bond: eth1 is outside of its aggregate (LACP)"),
+        "{}",
+        found[0].verdict
+    );
+    assert!(found[0].next.starts_with("sudo cat /proc/net/bonding/bond0 "));
+    let one = over_bond("802.3ad", [4.0 * GB, 0.0], even);
+    assert_eq!(ids(&after(20, &one)), ["lag-imbalance"]);
+    let mut one = one;
+    change(&mut one, 1, |member| {
+        (member.up, member.outside) = (Some(false), true);
+    });
+    assert_eq!(
+        ids(&after(20, &one)),
+        ["lag-degraded"],
+        "more queue pairs are no help"
+    );
     s.processes[0].devices = s.processes[0].devices[1..].to_vec();
     assert_eq!(ids(&after(8, &s)), [""; 0]);
 }

@@ -46,6 +46,10 @@ fn on_efa_there_is_no_switch_to_set() {
     s.devices[1].driver = Some("efa".into());
     let next = &after(10, &s)[0].next;
     assert!(next.contains("rx_drops") && !next.contains("PFC"), "{next}");
+    named(&mut s.ports[1], "impaired_remote_conn_events", 3.0);
+    let evidence = &after(10, &s)[0].evidence;
+    let impaired = |line: &String| line.starts_with("impaired_remote_conn_events 3.0/s: ");
+    assert!(evidence.iter().any(impaired), "{evidence:?}");
 }
 
 #[test]

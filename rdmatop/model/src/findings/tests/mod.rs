@@ -114,6 +114,14 @@ fn named(port: &mut PortRow, name: &str, per_s: f64) {
     });
 }
 
+/// The same of the port's network device.
+fn ethtool(port: &mut PortRow, name: &str, per_s: f64) {
+    named(port, name, per_s);
+    if let Some(row) = port.counters.last_mut() {
+        row.counter.source = Source::Ethtool;
+    }
+}
+
 #[test]
 fn a_healthy_machine_has_no_findings() {
     for snapshot in [

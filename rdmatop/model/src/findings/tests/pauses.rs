@@ -2,15 +2,6 @@
 
 use super::*;
 
-fn ethtool(port: &mut PortRow, name: &str, per_s: f64) {
-    port.counters.push(NamedCounter {
-        name: name.into(),
-        unit_bytes: None,
-        help: None,
-        counter: Counter::whole(1000, Some(per_s), Source::Ethtool),
-    });
-}
-
 /// Eight ports, of which one carries 4 GB/s and has these counters and flow control on priority 3.
 fn port_with(counters: &[(&str, f64)]) -> Snapshot {
     let mut s = rails([4e9; 8], [4e9; 8]);

@@ -179,6 +179,80 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
+fn a_dirty_fibre_of_ethernet_is_named_by_the_counters_of_its_network_device() {
+    let found = |counters: &[(&str, f64)]| {
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        s.ports[2].link_layer = Some("Ethernet".into());
+        s.ports[2].netdev = Some("eth2".into());
+        // The counters of InfiniBand are there, too.
+        for name in ["symbol_error", "link_downed"] {
+            named(&mut s.ports[2], name, 0.0);
+        }
+        for (name, per_s) in counters {
+            ethtool(&mut s.ports[2], name, *per_s);
+        }
+        after(1, &s)
+    };
+    // What FEC repairs, and a packet in a long time.
+    let healthy = [
+        ("rx_corrected_bits_phy", 2e6),
+        ("rx_err_lane_0_phy", 1e6),
+        ("rx_crc_errors_phy", 0.4),
+        ("rx_pcs_symbol_err_phy", 0.0),
+        ("link_down_events_phy", 0.0),
+    ];
+    assert_eq!(ids(&found(&healthy)), [""; 0]);
+    let all = found(&[("rx_crc_errors_phy", 3.0), ("rx_pcs_symbol_err_phy", 900.0)]);
+    assert_eq!(ids(&all), ["link-errors"], "one link, one finding");
+    assert_eq!(
+        all[0].verdict,
+        "Packets arrive damaged on the link of mlx5_2/1 (rx_crc_errors_phy); used by rank (PID 4711, slurm 7341.0)"
+    );
+    assert_eq!(
+        all[0].evidence,
+        [
+            "rx_crc_errors_phy 7 in all, 3.0/s when it last rose",
+            "rx_pcs_symbol_err_phy 7 in all, 900/s when it last rose"
+        ]
+    );
+    assert!(
+        all[0].next.starts_with("sudo ethtool -m eth2 "),
+        "{}",
+        all[0].next
+    );
+    for name in [
+        "rx_fcs_err_frames",
+        "rx_crc_errors.nic",
+        "mac_rx_fcs_err_pkt_num",
+        "frames_rx_bad_fcs",
+    ] {
+        assert_eq!(ids(&found(&[(name, 2.0)])), ["link-errors"], "{name}");
+    }
+    // A link that comes up counts errors on its way.
+    let all = found(&[("rx_pcs_symbol_err_phy", 900.0), ("link_down_events_phy", 0.2)]);
+    let verdicts: Vec<_> = all.iter().map(|found| &*found.verdict).collect();
+    assert_eq!(
+        verdicts,
+        ["The link of mlx5_2/1 went down and is up again; used by rank (PID 4711, slurm 7341.0)"]
+    );
+    // Each link of a bond is named.
+    let all = found(&[("eth4:rx_symbol_err_phy", 5.0), ("eth5:rx_crc_errors_phy", 5.0)]);
+    assert_eq!(ids(&all), ["link-errors", "link-errors"]);
+    assert!(
+        all[1]
+            .verdict
+            .contains("the link of eth5, of the bond of mlx5_2/1, (rx_crc"),
+        "{}",
+        all[1].verdict
+    );
+    assert!(
+        all[1].next.starts_with("sudo ethtool -m eth5 "),
+        "{}",
+        all[1].next
+    );
+}
+
+#[test]
 fn only_an_infiniband_port_is_congested_by_want_of_credits() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     // 400 Gb/s on four lanes: 50 GB/s, 12.5e9 symbols per lane.

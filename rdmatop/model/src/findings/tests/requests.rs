@@ -299,3 +299,19 @@ fn qps_in_err_say_what_their_port_counted_when_they_failed() {
         );
     }
 }
+
+#[test]
+fn a_peer_that_efa_gives_up_is_gone() {
+    let found = found_of("unresponsive_remote_events");
+    assert_eq!(ids(&found), ["requests-fail"]);
+    assert_eq!(
+        found[0].verdict,
+        "A peer of mlx5_2/1 does not answer any more; used by rank (PID 4711, slurm 7341.0)"
+    );
+    assert_eq!(
+        found[0].evidence,
+        ["unresponsive_remote_events 7 in all, 1.0/s when it last rose"]
+    );
+    // The device only slows down.
+    assert_eq!(ids(&found_of("impaired_remote_conn_events")), [""; 0]);
+}

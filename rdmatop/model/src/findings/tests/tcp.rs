@@ -18,6 +18,13 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
     for device in &mut s.devices {
         device.driver = Some("efa".into());
     }
+    // NCCL's own transport cannot use EFA.
+    let plugin = "(it has no QP): NCCL has loaded no plug-in for EFA (aws-ofi-nccl)";
+    assert!(verdict(&s).ends_with(plugin), "{}", verdict(&s));
+    assert!(after(6, &s)[0].next.starts_with("install aws-ofi-nccl "));
+    s.processes[0].libraries = Some(vec!["libnccl.so.2".into(), "libfabric.so.1".into()].into());
+    assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
+    s.processes[0].libraries = None;
     assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
 }
 

@@ -51,6 +51,8 @@ const OF_DEVICES: &[fn(&mut Device, u32)] = &[
         let lossless = &netdev.lossless;
         let member = |name| Member {
             name,
+            up: Some(false),
+            outside: true,
             lossless: lossless.clone(),
         };
         netdev.members = list(DEVICES, "eth").into_iter().map(member).collect();

@@ -29,6 +29,22 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
+fn a_job_of_nccl_without_its_plug_in_for_efa_is_asked_about_by_its_mappings() {
+    let fake = trees::efa_node();
+    let maps = "7f00-7f01 r-xp 00000000 08:01 2 /opt/libnccl.so.2\n";
+    fake.proc("4711/maps", maps);
+    let says = |pid| page_of(&fake, pid).contains("NCCL has loaded no plug-in for EFA");
+    assert!(says(Some(4711)) && !says(None));
+    fake.proc(
+        "4711/maps",
+        format!("{maps}7f02-7f03 r-xp 0 08:01 3 /opt/libnccl-net-ofi.so\n"),
+    );
+    assert!(!says(Some(4711)));
+    fake.proc("4711/maps", "");
+    assert!(page_of(&fake, Some(4711)).contains("what libraries it has loaded"));
+}
+
+#[test]
 fn an_efa_node_passes_without_a_line_about_roce() {
     let page = page_of(&trees::efa_node(), None);
     assert!(page.starts_with("doctor: no problem found"), "{page}");

@@ -1,12 +1,12 @@
-//! Counters of the network interface under a port: those of Ethernet flow control, and for each interface of
-//! a bond the bytes that passed its wire.
+//! Counters of the network interface under a port: those of Ethernet flow control and of a damaged link, and
+//! for each interface of a bond the bytes that passed its wire.
 //!
 //! To read them the kernel asks the driver for all of its statistics, under its lock of network devices, and
 //! the driver asks the firmware. So they are read less often than the others.
 
 use std::sync::Arc;
 
-use rdmatop_base::{pause, wire_bytes};
+use rdmatop_base::{pause, wire_bytes, wire_errors};
 use rdmatop_model::input::{BondReading, RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
     clock::{now, timed},
@@ -85,8 +85,12 @@ impl Interfaces {
 impl Interface {
     fn open(root: &Root, netdev: &str, member: bool, driver: Option<&str>, software: bool) -> Self {
         let bytes = wire_bytes::of_driver(driver).filter(|_| member);
-        let wanted =
-            |name: &str| pause::meaning(name).is_some() || bytes.is_some_and(|bytes| bytes.contains(&name));
+        let wanted = |name: &str| {
+            pause::meaning(name).is_some()
+                || wire_errors::is_damage(name)
+                || wire_errors::is_down(name)
+                || bytes.is_some_and(|bytes| bytes.contains(&name))
+        };
         let of_software = || wire_bytes::SOFTWARE.map(|name| wire_bytes::of_member(netdev, name).into());
         Self {
             netdev: netdev.to_owned(),

@@ -1,6 +1,6 @@
 //! Limits, device files, sharers and settings of processes.
 
-use super::{HEALTHY, changed, with_settings};
+use super::{HEALTHY, changed, devices, with_settings};
 use rdmatop_doctor::{
     Facts, Reading, examine,
     facts::{RdmaLimit, Service, Sharers},
@@ -90,6 +90,47 @@ fn limits_are_judged_by_what_they_permit() {
         cgroup(Some(8)),
         ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
     );
+}
+
+#[test]
+fn nccl_without_its_plug_in_uses_no_efa() {
+    let with = |libraries: Reading<Vec<String>>, driver: &str, has_qps: bool| {
+        let mut facts = HEALTHY.clone();
+        for device in devices(&mut facts) {
+            device.driver = Some(driver.into());
+        }
+        let process = &mut facts.processes[0];
+        (process.libraries, process.has_qps) = (libraries, has_qps);
+        of_check("job.rdma", &facts)
+    };
+    let list = |names: &[&str]| Reading::Known(names.iter().map(|name| (*name).to_owned()).collect());
+    let nccl = || list(&["libnccl.so.2", "libibverbs.so.1"]);
+    let line = with(nccl(), "efa", false);
+    assert_eq!(line.len(), 1, "{line:?}");
+    assert!(
+        line[0].starts_with("Warn ")
+            && line[0].ends_with(": NCCL has loaded no plug-in for EFA (aws-ofi-nccl)"),
+        "{line:?}"
+    );
+    let unreadable = Reading::Unreadable("only root may read it".to_owned());
+    assert!(with(unreadable, "efa", false)[0].starts_with("Skip "));
+    for (libraries, driver, has_qps) in [
+        (nccl(), "mlx5_core", false),
+        (nccl(), "efa", true),
+        (
+            list(&["libnccl.so.2", "libnccl-net-ofi.so", "libfabric.so.1"]),
+            "efa",
+            false,
+        ),
+        (list(&["libcuda.so.1"]), "efa", false),
+        (Reading::Absent, "efa", false),
+    ] {
+        let line = with(libraries, driver, has_qps);
+        assert!(
+            line.iter().all(|line| line.starts_with("Pass")),
+            "{driver} {line:?}"
+        );
+    }
 }
 
 #[test]

@@ -52,6 +52,47 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     assert!(report.lines.iter().all(|line| line.id != "port.rate"));
 }
 
+#[test]
+fn a_bond_without_one_of_its_links_is_a_warning_though_its_port_is_up() {
+    let with = |up: [Option<bool>; 2], outside: bool| {
+        changed(|facts| {
+            let netdev = port(facts, 3).netdev.as_mut().unwrap();
+            netdev.name = "bond0".into();
+            let member = |at: usize| Member {
+                name: format!("eth{}", 8 + at),
+                up: up[at],
+                outside: outside && at == 1,
+                lossless: Reading::Absent,
+            };
+            netdev.members = vec![member(0), member(1)];
+        })
+    };
+    let up = Some(true);
+    let of_state = |lines: Vec<String>| -> Vec<String> {
+        lines
+            .into_iter()
+            .filter(|line| line.contains("port.state"))
+            .collect()
+    };
+    assert_eq!(
+        of_state(with([up, Some(false)], false)),
+        ["Warn port.state mlx5_3 has 1 of 2 links of its bond bond0: eth9 has no signal"]
+    );
+    assert_eq!(
+        of_state(with([up, Some(false)], true)),
+        [
+            "Warn port.state mlx5_3 has 1 of 2 links of its bond bond0: eth9 is outside of its aggregate (LACP)"
+        ]
+    );
+    for healthy in [[up, up], [up, None]] {
+        assert!(
+            of_state(with(healthy, false))
+                .iter()
+                .all(|line| line.starts_with("Pass"))
+        );
+    }
+}
+
 /// ACTIVE_DEFER hides a link error that may be short: packets pass.
 #[test]
 fn a_port_is_a_fault_exactly_where_findings_do_not_call_it_active() {
@@ -478,6 +519,8 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
         netdev.members = ["eth4", "eth5"]
             .map(|name| Member {
                 name: name.into(),
+                up: Some(true),
+                outside: false,
                 lossless: lossless.clone(),
             })
             .into();
