@@ -114,7 +114,7 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
-            "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
+            "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
              LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew"
         }
         LimitedBy::Pod { crio: true } => {
