@@ -279,6 +279,11 @@ fn a_port_that_goes_down_three_times_flaps() -> Result<()> {
         .find(|found| found["id"] == "link-flaps")
         .with_context(|| format!("{:#}", check.document))?;
     ensure!(found["device"] == "rxe-find" && found["port"] == 1, "{found:#}");
+    let verdict = found["verdict"].as_str().unwrap_or_default();
+    ensure!(
+        verdict.contains(&format!("DOWN ({netdev} is switched off)")),
+        "{found:#}"
+    );
     let verdict = found["verdict"].as_str().context("no verdict")?;
     ensure!(
         verdict.starts_with("The link of rxe-find/1 flaps: it went down 3 times within "),

@@ -1,6 +1,9 @@
 //! `cargo xtask screens`: makes the screens in the documentation from real runs in the lab.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -13,6 +16,9 @@ pub(crate) struct ScreensArgs {
     /// Kernel of the lab
     #[arg(long, default_value = "6.12")]
     kernel: String,
+    /// Use this rdmatop instead of building one
+    #[arg(long)]
+    rdmatop: Option<PathBuf>,
 }
 
 /// Runs the live view in tmux under perftest: first `ib_write_bw` alone, then a second pair. Keys after
@@ -82,7 +88,10 @@ const MARKS: [&str; 2] = ["<!-- screen -->", "<!-- end of screen -->"];
 /// Captures the screens and writes them to docs/screens.
 pub(crate) fn main(args: &ScreensArgs) -> Result<u8> {
     setup::without_kernels()?;
-    let rdmatop = test::program(test::Profile::Lab)?;
+    let rdmatop = match &args.rdmatop {
+        Some(built) => built.clone(),
+        None => test::program(test::Profile::Lab)?,
+    };
     let out = paths::target().join("screens");
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut lab = lab::command(lab::kernel::find(&args.kernel)?, 420, &["--", "sh", "-c", SCRIPT])?;

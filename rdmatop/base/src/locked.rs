@@ -114,12 +114,12 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
         LimitedBy::Pod { crio: false } => {
-            "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
+            "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
              LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
              in its settings or image, or it is gone at the next start"
         }
         LimitedBy::Pod { crio: true } => {
-            "if its container runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
+            "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
              /etc/crio/crio.conf.d (OpenShift: by a MachineConfig); sudo systemctl restart crio (pods go on), then the pod anew"
         }
         LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),

@@ -23,8 +23,8 @@ use super::{
 
 pub use devices::{
     BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, GroupsSample,
-    HwCountersReport, HwPort, LoggedError, MemberReading, NetnsReading, PcieLink, PortCounters, PortGid,
-    PortReading, RawReading, RawSource, UNLISTED,
+    HwCountersReport, HwPort, LoggedError, MemberReading, NetdevDown, NetnsReading, PcieLink, PortCounters,
+    PortGid, PortReading, RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 pub use processes::{

@@ -137,6 +137,7 @@ impl Port {
             netdev: names::safe_opt(reading.netdev.as_ref()),
             bond: reading.bond.as_ref().map(described),
             netdev_mtu: reading.netdev_mtu,
+            netdev_down: reading.netdev_down,
             pfc: reading.pfc,
             gids: reading.gids.as_deref().map(Arc::from),
             rate_bps: reading.rate_bps,

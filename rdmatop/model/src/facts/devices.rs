@@ -9,7 +9,7 @@ use super::Traffic;
 use super::{History, Recent};
 use crate::{
     ib::{PhysState, PortState},
-    input::{PcieLink, PortGid},
+    input::{NetdevDown, PcieLink, PortGid},
     value::{Counter, Shared, Source},
 };
 
@@ -240,6 +240,9 @@ pub struct PortRow {
     pub bond: Option<Bond>,
     /// MTU of the network device, bytes.
     pub netdev_mtu: Option<u32>,
+    /// Why the network device carries nothing.
+    #[serde(skip)]
+    pub netdev_down: Option<NetdevDown>,
     /// Priorities with flow control (PFC), one bit each; `None` when that is not known.
     #[serde(skip)]
     pub pfc: Option<u8>,

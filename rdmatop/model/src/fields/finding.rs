@@ -28,7 +28,7 @@ pub struct Mark {
     pub number: Option<usize>,
     /// How bad it is.
     pub severity: Severity,
-    /// Whether the process is the cause or suffers.
+    /// Whether the process is the cause, or suffers, or may.
     pub role: Role,
     /// What is wrong, and for how long, in a few words.
     pub words: String,
@@ -36,8 +36,10 @@ pub struct Mark {
 
 /// Returns the mark of the worst finding of a process.
 pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
-    let mut all = s.findings.iter().enumerate();
-    let (at, found) = all.find(|(_, found)| found.concerns_process(row.uid))?;
+    let all = || s.findings.iter().enumerate();
+    let (at, found) = all()
+        .find(|(_, found)| found.concerns_process(row.uid))
+        .or_else(|| all().find(|(_, found)| found.role_of(row).is_some()))?;
     let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
     // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
@@ -62,7 +64,7 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     Some(Mark {
         number: (s.findings.len() > 1).then_some(at + 1),
         severity: found.severity,
-        role: found.role(row.uid)?,
+        role: found.role_of(row)?,
         words,
     })
 }

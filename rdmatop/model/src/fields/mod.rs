@@ -23,10 +23,10 @@ use super::snapshot::{ProcessRow, Snapshot};
 
 pub use device::DEVICE;
 pub use event::EVENT;
-pub use finding::{FINDING, of_process as finding_of};
+pub use finding::{FINDING, Mark, of_process as finding_of};
 pub use port::PORT;
 pub use probe::PROBE;
-pub use process::PROCESS;
+pub use process::{PROCESS, errors as process_errors};
 pub use qp::QP;
 pub use value::{Key, Value, compare};
 pub use verb::VERB;

@@ -20,7 +20,7 @@ type P = ProcessRow;
 
 /// Returns all errors of a process. If one kind of error is unknown, zero errors of the other kind mean
 /// nothing. Kernel consumers make no verb calls. A process without QPs may have had some.
-fn errors(row: &ProcessRow) -> Option<Counter> {
+pub fn errors(row: &ProcessRow) -> Option<Counter> {
     match (row.traffic.completion_errors, row.verb_errors) {
         (Some(completions), None) if row.kernel || row.pid.is_none() => Some(completions),
         (completions, verbs) => both(completions, verbs).filter(|sum| !sum.partial || sum.total > 0),

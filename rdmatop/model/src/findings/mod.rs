@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::facts::PortRow;
+use crate::facts::{PortRow, ProcessRow};
 use rdmatop_base::step::NextStep;
 
 pub use kind::{FindingId, FindingKind, Severity};
@@ -114,6 +114,15 @@ impl Finding {
         (self.about.process == Some(uid)).then_some(Role::Cause)
     }
 
+    /// How it concerns the process of a row. Where only a port is known, it may concern any process with QPs
+    /// there.
+    pub fn role_of(&self, row: &ProcessRow) -> Option<Role> {
+        let nobody = self.about.process.is_none() && self.victims.is_empty();
+        let uses = |device: &Arc<str>| !row.exited && row.devices.contains(device);
+        let possible = nobody && self.device.as_ref().is_some_and(uses);
+        self.role(row.uid).or(possible.then_some(Role::Possible))
+    }
+
     /// Whether the finding concerns a process, as the cause or as a victim.
     pub fn concerns_process(&self, uid: u64) -> bool {
         self.role(uid).is_some()
@@ -165,6 +174,8 @@ pub enum Role {
     Cause,
     /// The process suffers from what another process, a peer or a port does.
     Victim,
+    /// The process uses the port that has the trouble, and it is not known whose trouble it is.
+    Possible,
 }
 
 /// What a rule sees in one snapshot.

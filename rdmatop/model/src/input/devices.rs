@@ -226,6 +226,8 @@ pub struct PortReading {
     pub bond: Option<BondReading>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
+    /// Why the network device carries nothing.
+    pub netdev_down: Option<NetdevDown>,
     /// Priorities of the network device with flow control (PFC), one bit each; `None` when that is not known.
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
@@ -236,6 +238,15 @@ pub struct PortReading {
     pub gids: Option<Vec<PortGid>>,
     /// Counters of any name.
     pub counters: Vec<RawReading>,
+}
+
+/// Why a network device carries nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetdevDown {
+    /// It is switched off (`ip link set NAME down`).
+    Off,
+    /// It is switched on, and its link has no signal.
+    NoCarrier,
 }
 
 /// The bond over which a port sends and receives.

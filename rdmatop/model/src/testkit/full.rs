@@ -582,6 +582,7 @@ fn ports() -> Vec<PortRow> {
         netdev: Some("ens1np0".into()),
         bond: Some(bond()),
         netdev_mtu: Some(9000),
+        netdev_down: None,
         pfc: None,
         gids: None,
         rate_bps: Some(100_000_000_000),

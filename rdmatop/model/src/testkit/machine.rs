@@ -14,8 +14,8 @@ use crate::findings::FindingId;
 use crate::ib::{Gid, PhysState, PortState, QpState};
 use crate::input::{
     BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts,
-    Input, LockedMemory, MemberReading, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts, PsnReading,
-    RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
+    Input, LockedMemory, MemberReading, NetdevDown, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts,
+    PsnReading, RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::snapshot::{Snapshot, may_hide_qps};
 
@@ -243,6 +243,11 @@ impl Machine {
     pub fn port(&mut self, nic: usize, state: u8, phys: u8) {
         let port = &mut self.nics[nic].reading.ports[0];
         (port.state, port.phys_state) = (Some(PortState(state)), Some(PhysState(phys)));
+    }
+
+    /// What is under the port of a device carries nothing.
+    pub fn netdev_down(&mut self, nic: usize, down: NetdevDown) {
+        self.nics[nic].reading.ports[0].netdev_down = Some(down);
     }
 
     /// The port of a device is of InfiniBand.

@@ -3,7 +3,7 @@
 
 use super::machine::{DEREG_MR, DEVX_CREATE, Machine, REG_MR, Work};
 use crate::findings::FindingId;
-use crate::input::RawSource;
+use crate::input::{NetdevDown, RawSource};
 use crate::snapshot::Snapshot;
 
 /// A situation.
@@ -203,6 +203,7 @@ fn port_down() -> Snapshot {
     machine.work(qp, writes(140.0));
     machine.run(10);
     machine.port(other, 1, 3);
+    machine.netdev_down(other, NetdevDown::Off);
     packets(&mut machine, other, 0.0, 0.0);
     machine.work(qp, Work::default());
     machine.run(12);
@@ -355,7 +356,9 @@ fn eight_funnel() -> Snapshot {
 }
 
 fn eight_down() -> Snapshot {
-    without_fourth(eight(), 1, 3)
+    let mut machine = eight();
+    machine.netdev_down(3, NetdevDown::NoCarrier);
+    without_fourth(machine, 1, 3)
 }
 
 fn ib_down() -> Snapshot {
@@ -608,6 +611,34 @@ fn eight_pod() -> Snapshot {
     machine.snapshot()
 }
 
+/// PID 2440 has one QP beside the 16 of PID 2391, on a full port of a NIC.
+fn nic_few_qps() -> Snapshot {
+    let mut machine = Machine::new("node3", false);
+    let nic = machine.nic("mlx5_0", "mlx5_core", Some(100));
+    machine.watch_starts();
+    for (pid, comm, command, qps) in [
+        (2_391, "backup", "backup --to 10.0.0.9 --streams 16", 16),
+        (2_440, "kvstore", "kvstore --listen 0.0.0.0:7000", 1),
+    ] {
+        machine.process(pid, command, None, &[], &[]);
+        for n in 0..qps {
+            machine.qp(nic, pid + n, (pid, comm), 3, Some((pid + 4_000 + n, 9)));
+        }
+    }
+    bytes(&mut machine, nic, 11.8e9, 11.8e9);
+    // All packets are full.
+    let packets = 11.8e9 / (4096.0 + 62.0);
+    for name in ["port_xmit_packets", "port_rcv_packets"] {
+        machine.counter(nic, name, RawSource::Pma, packets);
+    }
+    machine.counter(nic, "rx_read_requests", RawSource::Netlink, 0.0);
+    for pid in [2_391, 2_440] {
+        machine.packets(pid, packets * 0.999 / 17.0);
+    }
+    machine.run(60);
+    machine.snapshot()
+}
+
 fn bond() -> Snapshot {
     let mut machine = Machine::new("gpu30", false);
     let nic = machine.nic("mlx5_bond_0", "mlx5_core", Some(200));
@@ -655,7 +686,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-08-left-in-init", truth: "four QPs of PID 902 were never connected", finds: Some(FindingId::QpSetup),
         says: &["4 QPs of ucx_perftest (PID 902)", "INIT", "ss -tanp | grep pid=902,"], make: left_in_init },
     Situation { name: "soft-09-port-down", truth: "the interface of rxe1 is down under PID 955", finds: Some(FindingId::PortDown),
-        says: &["rxe1/1 is DOWN", "PID 955", "ip link"], make: port_down },
+        says: &["rxe1/1 is DOWN (eth1 is switched off)", "PID 955", "sudo ip link set dev eth1 up"], make: port_down },
     Situation { name: "soft-10-qp-leak", truth: "PID 1044 creates QPs and destroys none", finds: Some(FindingId::QpLeak),
         says: &["kvstore (PID 1044)", "destroyed none", "ibv_destroy_qp"], make: qp_leak },
     Situation { name: "soft-11-few-qps", truth: "PID 311 has one QP beside the 16 of PID 1102, and gets as little as each of those", finds: Some(FindingId::PortContention),
@@ -667,7 +698,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-03-funnel", truth: "all peers send to the address of mlx5_3", finds: Some(FindingId::RxFunnel),
         says: &["mlx5_3/1 gets", "PID 7103", "arp_ignore"], make: eight_funnel },
     Situation { name: "eight-04-down", truth: "the cable of mlx5_3 is out; the whole job stands", finds: Some(FindingId::PortDown),
-        says: &["mlx5_3/1 is DOWN", "PID 7103", "7 more ranks of the job move nothing", "waits for 7103", "ip link"], make: eight_down },
+        says: &["mlx5_3/1 is DOWN (eth3 has no signal)", "PID 7103", "7 more ranks of the job move nothing", "waits for 7103", "sudo ethtool eth3"], make: eight_down },
     Situation { name: "eight-05-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400", finds: Some(FindingId::PortSlow),
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "ethtool eth5"], make: eight_slow },
     Situation { name: "eight-06-on-tcp", truth: "PID 7400 has NCCL_IB_DISABLE=1", finds: Some(FindingId::TcpFallback),
@@ -681,17 +712,17 @@ pub const ALL: &[Situation] = &[
     Situation { name: "eight-10-memlock", truth: "reg_mr of PID 7555 fails with ENOMEM in its pod", finds: Some(FindingId::VerbFails),
         says: &["reg_mr of python3 (PID 7555", "ENOMEM", "limit is 8 MiB", "prlimit --memlock", "IPC_LOCK", "containerd-shim"], make: eight_memlock },
     Situation { name: "eight-11-two-jobs", truth: "PID 7900 of another job sends and receives a quarter of what mlx5_0 moves, beside rank 0 (PID 7100)", finds: None,
-        says: &["No trouble found", "mlx5_0 4 - ~126G ~126G", "mlx5_0 2 - ~41.", "mlx5_1 4 - 168G 168G", "~ share by PSN"], make: eight_shared },
+        says: &["No trouble found", "mlx5_0 4 - ~126G ~126G", "mlx5_0 2 - ~41.", "mlx5_1 4 - 168G 168G", "~ within 5 %"], make: eight_shared },
     Situation { name: "eight-12-half-idle", truth: "eight ranks fill four NICs, and four carry nothing", finds: Some(FindingId::RailsIdle),
         says: &["mlx5_4", "slurm 7680.0"], make: eight_half },
     Situation { name: "eight-13-flaps", truth: "the link of mlx5_6 was down three times for five seconds", finds: Some(FindingId::LinkFlaps),
         says: &["The link of mlx5_6/1 flaps", "down 3 times within 1m00s, for 12s or more in all", "PID 7106", "ethtool -m eth6"], make: eight_flaps },
     Situation { name: "eight-14-given-up", truth: "a peer of PID 7102 did not answer, and its requests were given up 20 s ago", finds: Some(FindingId::RequestsFail),
-        says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "ping -c 3 10.0.0.102"], make: eight_given_up },
+        says: &["Requests from mlx5_2/1 fail", "the peer did not answer", "PID 7102", "ping -c 3 10.0.0.102", "7102 all_reduce_perf … ?21s requests fail"], make: eight_given_up },
     Situation { name: "eight-15-storage", truth: "the file system's mmfsd (PID 2210) writes by mlx5_8, as it should; no job runs", finds: None,
         says: &["No trouble found", "2210 mmfsd", "mlx5_8 8 - 336G 24.0G"], make: storage },
     Situation { name: "ib-01-down", truth: "the cable of mlx5_3 is out, on InfiniBand; the whole job stands", finds: Some(FindingId::PortDown),
-        says: &["mlx5_3/1 is DOWN", "PID 7103", "7 more ranks of the job move nothing", "ibstat mlx5_3 1"], make: ib_down },
+        says: &["mlx5_3/1 is DOWN (no signal)", "PID 7103", "7 more ranks of the job move nothing", "ibstat mlx5_3 1"], make: ib_down },
     Situation { name: "ib-02-init", truth: "no subnet manager has brought up mlx5_3", finds: Some(FindingId::PortDown),
         says: &["mlx5_3/1 is INIT", "PID 7103", "sudo sminfo", "opensm"], make: ib_init },
     Situation { name: "ib-03-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400, on InfiniBand", finds: Some(FindingId::PortSlow),
@@ -702,6 +733,8 @@ pub const ALL: &[Situation] = &[
         says: &["No trouble found", "ucx_perftest", "<1.34T", "< at most"], make: eight_devx },
     Situation { name: "eight-18-pod", truth: "a pod's two processes use mlx5_0 and mlx5_1, the other NICs are idle", finds: None,
         says: &["No trouble found", "mlx5_0 2 - 168G 168G", "mlx5_1 2 - 168G 168G"], make: eight_pod },
+    Situation { name: "nic-01-few-qps", truth: "PID 2440 has one QP beside the 16 of PID 2391, on a full port of a NIC, and gets as little as each of those", finds: Some(FindingId::PortContention),
+        says: &["kvstore (PID 2440)", "with 1 QP on mlx5_0/1", "backup (PID 2391)", "with 16: shared per QP, not per process", "on another NIC"], make: nic_few_qps },
     Situation { name: "bond-01-one-link", truth: "mlx5_bond_0 sends by ens1f0np0 alone, the other link of its bond is idle", finds: Some(FindingId::LagImbalance),
         says: &["ens1f0np0 alone", "one of 2 links", "python3 (PID 8100", "NCCL_IB_QPS_PER_CONNECTION"], make: bond },
 ];

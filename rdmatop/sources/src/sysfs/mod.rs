@@ -18,6 +18,6 @@ pub use device::{
     verbs_files,
 };
 pub use gid::{GidLimits, read_gids};
-pub use netdev::{netdev_bond, netdev_mtu, netdev_pfc};
+pub use netdev::{netdev_bond, netdev_down, netdev_mtu, netdev_pfc};
 pub use pci::{PciFacts, pci_path, pcie_link, read_pci_at};
 pub use port::{PortFacts, Rate};

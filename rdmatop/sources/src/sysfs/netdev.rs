@@ -2,7 +2,7 @@
 
 use crate::root::{Root, is_component};
 use rdmatop_base::text;
-use rdmatop_model::input::{BondReading, MemberReading};
+use rdmatop_model::input::{BondReading, MemberReading, NetdevDown};
 
 /// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
 pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
@@ -11,6 +11,22 @@ pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
     }
     let mtu = root.number(&root.sys("class/net").join(name).join("mtu"))?;
     u32::try_from(mtu).ok()
+}
+
+/// `IFF_UP`, linux/if.h.
+const IFF_UP: u64 = 1;
+
+/// Why a network device carries nothing; `None` if it may, or if that is not known. `carrier` says it, too,
+/// but since Linux 6.8 who reads it waits for the lock of all network devices.
+pub fn netdev_down(root: &Root, name: &str) -> Option<NetdevDown> {
+    if !is_component(name.as_ref()) {
+        return None;
+    }
+    let dir = root.sys("class/net").join(name);
+    if root.number(&dir.join("flags"))? & IFF_UP == 0 {
+        return Some(NetdevDown::Off);
+    }
+    (root.line(&dir.join("operstate"))? == "down").then_some(NetdevDown::NoCarrier)
 }
 
 /// Priorities with flow control (PFC) as NVIDIA's own driver has them in `qos/pfc`: a figure for each.
@@ -82,6 +98,30 @@ mod tests {
             .sys("class/net/odd/mtu", "4294967296\n");
         assert_eq!(netdev_mtu(&fake.root(), "dummy0"), Some(1500));
         assert_eq!(netdev_mtu(&fake.root(), "odd"), None);
+    }
+
+    #[test]
+    fn a_device_that_is_off_is_told_from_one_without_a_signal() {
+        let fake = Fake::new();
+        for (name, flags, operstate) in [
+            ("off", "0x1002", "down"),
+            ("unplugged", "0x1003", "down"),
+            ("up", "0x1003", "up"),
+            ("dummy0", "0x83", "unknown"),
+            ("waiting", "0x1003", "dormant"),
+        ] {
+            fake.sys(&format!("class/net/{name}/flags"), &format!("{flags}\n"))
+                .sys(&format!("class/net/{name}/operstate"), &format!("{operstate}\n"));
+        }
+        fake.sys("class/net/odd/flags", "0x1003\n");
+        assert_eq!(netdev_down(&fake.root(), "off"), Some(NetdevDown::Off));
+        assert_eq!(
+            netdev_down(&fake.root(), "unplugged"),
+            Some(NetdevDown::NoCarrier)
+        );
+        for name in ["up", "dummy0", "waiting", "odd", "absent", "..", ""] {
+            assert_eq!(netdev_down(&fake.root(), name), None, "{name:?}");
+        }
     }
 
     #[test]

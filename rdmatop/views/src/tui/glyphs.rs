@@ -98,6 +98,7 @@ impl Glyphs {
         let signs = match role {
             Role::Cause => self.cause,
             Role::Victim => self.victim,
+            Role::Possible => return "?",
         };
         match severity {
             Severity::Critical => signs[0],

@@ -328,8 +328,12 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         String::new()
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
-    // The other lines are left for what to do.
-    let own = (most / 2).clamp(1, 2);
+    let mut next = steps(worst, room);
+    // The other lines are for what to do. A third line says who suffers, where that is not cut for it.
+    let own = match most / 2 {
+        own @ 0..2 => own.max(1),
+        _ => most.saturating_sub(next.len()).clamp(2, 3),
+    };
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
         lines.push(rest);
@@ -338,12 +342,13 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         *last = text::cut(last, room.saturating_sub(text::width(&more)), state.glyphs.cut);
         last.push_str(&more);
     }
-    let mut next = steps(worst, room);
     let left = most.saturating_sub(lines.len());
     if next.len() > left && left > 0 {
-        let rest: Vec<_> = next.split_off(left - 1);
-        let rest: Vec<_> = rest.iter().map(|line| line.trim_end_matches(" \\")).collect();
-        next.push(text::cut(&rest.join(" "), room, state.glyphs.cut));
+        next.truncate(left);
+        if let Some(last) = next.last_mut() {
+            let (whole, cut) = (last.trim_end_matches(" \\"), state.glyphs.cut);
+            *last = text::cut(&format!("{whole} {cut}"), room, cut);
+        }
     }
     lines.extend(next.into_iter().take(left));
     let rest = [Some(worst.over()), state.blind().map(str::to_owned)];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdmatop_model::event::Event;
+use rdmatop_model::fields::process_errors;
 use rdmatop_model::findings::{NoFindings, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
@@ -293,9 +294,9 @@ impl State {
                     .take_while(|found| found.severity > Severity::Info);
                 let mut trouble = trouble.enumerate();
                 let first = trouble.find_map(|(at, found)| {
-                    let is_victim = found.role(row.uid)? == Role::Victim;
+                    let is_cause = found.role_of(row)? == Role::Cause;
                     // Of several victims the one that the finding names is first: the others may wait for it.
-                    Some((at, is_victim, found.pid != row.pid))
+                    Some((at, !is_cause, found.pid != row.pid))
                 });
                 let stuck = usize::from(snapshot.judgement.stuck_of(row.uid).is_none());
                 first.unwrap_or((usize::MAX - 1 + stuck, false, false))
@@ -386,7 +387,7 @@ impl State {
         let bypassing =
             self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
         if self.shows(Known::AtMost) {
-            return Some("'<': at most, others may have moved a part (Enter: who)");
+            return Some("'<': upper bound, others may have moved a part (Enter: who)");
         }
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }
@@ -397,15 +398,12 @@ impl State {
         self.tab == Tab::Processes
             && rows.any(|row| {
                 let rates = [row.traffic.tx_bytes, row.traffic.rx_bytes];
-                let totals = [row.traffic.completion_errors, row.verb_errors];
+                let errors = process_errors(row);
                 rates
                     .into_iter()
                     .flatten()
                     .any(|bytes| bytes.rate_known() == bound)
-                    || totals
-                        .into_iter()
-                        .flatten()
-                        .any(|errors| errors.total_known() == bound)
+                    || errors.is_some_and(|errors| errors.total_known() == bound)
             })
     }
 

@@ -6,7 +6,8 @@ use super::RuleContext;
 use crate::cause::CauseId;
 use crate::facts::{NamedCounter, PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
-use crate::ib::PortState;
+use crate::ib::{PhysState, PortState};
+use crate::input::NetdevDown;
 use crate::value::Source;
 use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
@@ -134,10 +135,7 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             evidence.push(words.to_owned());
         }
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
-        let why = match state {
-            PortState::INIT if is_infiniband(port) => " (no subnet manager has set it up)",
-            _ => "",
-        };
+        let why = why_not_active(port, state).map_or_else(String::new, |why| format!(" ({why})"));
         let ranks = ctx.ranks_behind(port.device_uid, &users);
         let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
@@ -167,6 +165,20 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
+/// What is known of why a port is not ACTIVE.
+fn why_not_active(port: &PortRow, state: PortState) -> Option<String> {
+    let netdev = port.netdev.as_deref().unwrap_or("its interface");
+    match (port.netdev_down, port.phys_state) {
+        (Some(NetdevDown::Off), _) => Some(format!("{netdev} is switched off")),
+        (Some(NetdevDown::NoCarrier), _) => Some(format!("{netdev} has no signal")),
+        _ if !is_infiniband(port) => None,
+        _ if state == PortState::INIT => Some("waits for a subnet manager".to_owned()),
+        (_, Some(PhysState::POLLING)) => Some("no signal".to_owned()),
+        (_, Some(PhysState::DISABLED)) => Some("it is disabled".to_owned()),
+        _ => None,
+    }
+}
+
 /// What is known of processes that only have a device open.
 pub(super) const PAST_KERNEL: &str = "the kernel lists no QP there: the process has the device open, and a library that makes QPs past the kernel";
 
@@ -185,13 +197,26 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
                 .into();
         }
     };
-    step!(
-        "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \
-         switch on the port at its other end{}",
-        netdev,
-        netdev,
-        place
-    )
+    match port.netdev_down {
+        Some(NetdevDown::Off) => step!(
+            "sudo ip link set dev {} up   # until the next boot, if nobody switched it off on purpose{}",
+            netdev,
+            place
+        ),
+        Some(NetdevDown::NoCarrier) => step!(
+            "sudo ethtool {}   # Link detected: no (No cable) -> plug in the cable   # else -> switch on the port at its other end, or \
+             change cable or transceiver{}",
+            netdev,
+            place
+        ),
+        None => step!(
+            "ip link show dev {}   # no UP within <> -> sudo ip link set dev {} up (until the next boot)   # NO-CARRIER -> plug in the cable, or \
+             switch on the port at its other end{}",
+            netdev,
+            netdev,
+            place
+        ),
+    }
 }
 
 /// The counter of InfiniBand that counts how often the link went down.

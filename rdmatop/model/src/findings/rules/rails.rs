@@ -428,8 +428,8 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             words::percent(rx.rates[rx.top] / rx.sum)
         )],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
-            "ip neigh   # run it on a peer: this host's addresses have different MACs -> its peers all send to that NIC's address: name the others in their NCCL_IB_HCA, UCX_NET_DEVICES   \
-             # several have one MAC -> here: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (for all its interfaces, until the next boot; connections that exist stay as they are)"
+            "ip neigh   # on a peer: this host's addresses have different MACs -> peers send to that NIC's address: name all in their NCCL_IB_HCA, UCX_NET_DEVICES   \
+             # several have one MAC -> here: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (all interfaces, until the next boot), then the job anew"
         } else {
             "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{RuleContext, growing};
-use crate::facts::{ProcessRow, QpRow};
+use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
-use crate::ib::PortState;
-use crate::value::Counter;
+use crate::ib::{PortState, QpState};
+use crate::value::{Counter, Known, Source};
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_common::provider::Counted;
 
@@ -14,6 +14,11 @@ use rdmatop_common::provider::Counted;
 const QPS: f64 = 4.0;
 /// QPs of both count as served alike if one sends at most this many times as much as the other.
 const ALIKE: f64 = 4.0;
+/// The same on a full port of a NIC, which serves its QPs in turn and does not say how many work requests
+/// wait. A process that wants less than its QPs could have is rarely so near.
+const ALIKE_IF_FULL: f64 = 1.25;
+/// Share of its link's rate that a full port sends.
+const FULL: f64 = 0.9;
 /// Fewest work requests that wait in each QP. A program that posts the next request only when one is done has
 /// fewer: it waits for answers, not for the port.
 const DEEP: u64 = 4;
@@ -23,9 +28,15 @@ const DEEP: u64 = 4;
 struct Sender {
     process: u64,
     qps: u32,
+    /// Where it is a share of the port's: at most, if it has few QPs.
     bytes_per_s: f64,
+    at_most: bool,
+    /// Packets per second by PSNs, where `bytes_per_s` is a share.
+    packets_per_s: Option<f64>,
     /// Lower bound of the work requests that are posted and not finished, of all these QPs together.
     waiting: u64,
+    /// The port is full: whoever sends there is taken to wait.
+    full: bool,
     /// Some of its QPs are not counted, or wait for a receiver; other rules report those.
     unsure: bool,
 }
@@ -43,22 +54,41 @@ impl Sender {
         self.bytes_per_s / f64::from(self.qps.max(1))
     }
 
+    /// How many times as much as a QP of the other one each QP sends; packets are known better than bytes.
+    fn times(&self, other: &Self) -> f64 {
+        match (self.packets_per_s, other.packets_per_s) {
+            (Some(one), Some(two)) => one / f64::from(self.qps.max(1)) * f64::from(other.qps) / two,
+            _ => self.of_a_qp() / other.of_a_qp(),
+        }
+    }
+
+    /// What it sends, in words.
+    fn sent(&self, bytes_per_s: f64) -> String {
+        let bound = match (self.at_most, self.packets_per_s) {
+            (true, _) => "at most ",
+            (false, Some(_)) => "about ",
+            (false, None) => "",
+        };
+        format!("{bound}{}", words::bits(bytes_per_s))
+    }
+
     /// Whether the process would send more if it could.
     fn waits(&self) -> bool {
-        !self.unsure && self.waiting >= DEEP * u64::from(self.qps)
+        !self.unsure && (self.full || self.waiting >= DEEP * u64::from(self.qps))
     }
 
     /// Whether the other process gets less only because it has fewer QPs.
     fn crowds(&self, other: &Self, limits: &Limits) -> bool {
-        let alike = self.of_a_qp() / other.of_a_qp();
+        let alike = self.times(other);
+        let most = if self.full { ALIKE_IF_FULL } else { ALIKE };
         f64::from(self.qps) >= QPS * f64::from(other.qps)
             && self.bytes_per_s >= limits.crowd_ratio * other.bytes_per_s
-            && (1.0 / ALIKE..=ALIKE).contains(&alike)
+            && (1.0 / most..=most).contains(&alike)
     }
 }
 
-/// Which processes send on each port (device uid, number) of a provider whose work requests are counted. For
-/// other drivers it is not known how many wait.
+/// Which processes send on each port (device uid, number): of a provider whose work requests are counted, and
+/// of a NIC if the port is full.
 fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>> {
     let devices = ctx.facts.devices.iter();
     let counted = devices.filter(|device| device.driver.as_deref().and_then(Counted::of_driver).is_some());
@@ -85,7 +115,55 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
             sender.add(qp, bytes);
         }
     }
+    for port in ctx
+        .active_ports()
+        .filter(|port| !counted.contains(&port.device_uid))
+    {
+        let link = port.rate_bps.map(|bits| bits as f64 / 8.0);
+        let sent = growing(port.tx_bytes);
+        if link.zip(sent).is_some_and(|(link, sent)| sent >= FULL * link) {
+            ports.insert((port.device_uid, port.port), on_full_port(ctx, port));
+        }
+    }
     ports
+}
+
+/// Which processes send on a full port, as far as it is known how much: by their work requests (`--uprobes`),
+/// or by their shares of the port. What a process with QPs on other devices sends may not be sent here.
+fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> {
+    let ports = ctx.facts.ports.iter();
+    if ports.filter(|other| other.device_uid == port.device_uid).count() > 1 {
+        return BTreeMap::new();
+    }
+    let of = |row: &ProcessRow| {
+        let sent = row
+            .traffic
+            .tx_bytes
+            .filter(|sent| sent.rate_known() != Known::AtLeast)?;
+        let at_most = sent.rate_known() == Known::AtMost;
+        let bytes_per_s = sent.rate.filter(|rate| *rate > 0.0);
+        let is_share = sent.source == Source::Psn;
+        let packets_per_s = growing(row.traffic.tx_packets.filter(|_| is_share));
+        // Nothing is known of a bound that is not by PSNs.
+        if row.devices.len() != 1 || packets_per_s.is_some() != is_share || (at_most && !is_share) {
+            return None;
+        }
+        let qps = ctx.qps_on(port.device_uid).filter(|qp| {
+            let is_idle = qp.traffic.ways()[0].is_some_and(|bytes| bytes <= 0.0);
+            qp.process_uid == Some(row.uid) && !qp.exited && qp.state == Some(QpState::RTS) && !is_idle
+        });
+        let sender = Sender {
+            process: row.uid,
+            qps: u32::try_from(qps.count()).ok().filter(|qps| *qps > 0)?,
+            bytes_per_s: bytes_per_s?,
+            at_most,
+            packets_per_s,
+            full: true,
+            ..Sender::default()
+        };
+        Some((row.uid, sender))
+    };
+    ctx.users(&port.device).filter_map(of).collect()
 }
 
 /// Whether two processes work together: they are of one job, or one sends to the other. Then one is the hub
@@ -103,11 +181,15 @@ fn are_one(ctx: &RuleContext<'_>, one: &ProcessRow, other: &ProcessRow) -> bool 
 
 /// Says what each QP of a process gets, and how many work requests wait.
 fn said(sender: &Sender, row: &ProcessRow) -> String {
+    let wait = if sender.full {
+        "; the port is full".to_owned()
+    } else {
+        format!(", {} work requests or more wait", sender.waiting)
+    };
     format!(
-        "{}: {} by each QP, {} work requests or more wait",
+        "{}: {} by each QP{wait}",
         words::process(row),
-        words::bits(sender.of_a_qp()),
-        sender.waiting
+        sender.sent(sender.of_a_qp()),
     )
 }
 
@@ -120,7 +202,9 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let waiting = || senders.values().filter(|sender| sender.waits());
         let most = waiting().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
         let Some(most) = most.filter(|most| {
-            most.bytes_per_s >= ctx.limits.rail_bytes_per_s && port.state.is_some_and(PortState::is_active)
+            !most.at_most
+                && most.bytes_per_s >= ctx.limits.rail_bytes_per_s
+                && port.state.is_some_and(PortState::is_active)
         }) else {
             continue;
         };
@@ -142,11 +226,11 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             verdict: format!(
                 "{} sends {} with {} on {}{more}, {} {} with {}: shared per QP, not per process",
                 words::process(row),
-                words::bits(first.bytes_per_s),
+                first.sent(first.bytes_per_s),
                 words::count(u64::from(first.qps), "QP"),
                 super::link::name(port),
                 words::process(many),
-                words::bits(most.bytes_per_s),
+                most.sent(most.bytes_per_s),
                 most.qps,
             ),
             evidence: vec![

@@ -1,6 +1,7 @@
 //! Rules about how a program posts and how long its work requests take.
 
 use super::*;
+use crate::input::RawSource;
 use crate::snapshot::QpRow;
 use crate::testkit::machine::{Machine, Work};
 
@@ -246,6 +247,84 @@ fn a_process_with_one_qp_beside_sixteen_of_another_gets_as_much_as_one() {
     quiet("the other one receives", &sharing((8, 450.0), (1, 250.0), reads));
     let hub = sharing_with((8, 450.0), (1, 250.0), Some(1), as_it_is);
     quiet("it is a client of the other one", &hub);
+}
+
+/// Two processes share a full port of a NIC by their PSNs: QPs and packets per second of a QP of each.
+fn sharing_a_nic(many: (u32, f64), few: (u32, f64), load: f64) -> Snapshot {
+    const LINK: f64 = 12.5e9;
+    let mut machine = Machine::new("gpu12", false);
+    let nic = machine.nic("mlx5_0", "mlx5_core", Some(100));
+    machine.watch_starts();
+    for (pid, (qps, _)) in [(421, many), (450, few)] {
+        machine.process(pid, "ib_write_bw", None, &[], &[]);
+        for n in 0..qps {
+            machine.qp(nic, pid + n, (pid, "ib_write_bw"), 3, Some((600 + n, 9)));
+        }
+    }
+    let parts = f64::from(many.0) * many.1 + f64::from(few.0) * few.1;
+    let packets = load * LINK / (4096.0 + 62.0);
+    for (name, per_s) in [
+        ("port_xmit_data", load * LINK / 4.0),
+        ("port_xmit_packets", packets),
+        ("port_rcv_data", load * LINK / 4.0),
+        ("port_rcv_packets", packets),
+    ] {
+        machine.counter(nic, name, RawSource::Pma, per_s);
+    }
+    machine.counter(nic, "rx_read_requests", RawSource::Netlink, 0.0);
+    machine.packets(421, packets * 0.999 * many.1 / parts);
+    machine.packets(450, packets * 0.999 * few.1 / parts);
+    machine.run(60);
+    machine.snapshot()
+}
+
+#[test]
+fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
+    let s = sharing_a_nic((16, 1.0), (1, 1.0), 0.95);
+    assert_eq!(ids(&s.findings), ["port-contention"]);
+    let found = &s.findings[0];
+    assert!(
+        found.verdict.starts_with("ib_write_bw (PID 450) sends at most ")
+            && found
+                .verdict
+                .contains(" with 1 QP on mlx5_0/1, ib_write_bw (PID 421) "),
+        "{}",
+        found.verdict
+    );
+    assert!(
+        found.evidence[0].ends_with("by each QP; the port is full"),
+        "{found:?}"
+    );
+    for (what, s) in [
+        ("there is room for more", sharing_a_nic((16, 1.0), (1, 1.0), 0.8)),
+        (
+            "it wants less than its QP could have",
+            sharing_a_nic((16, 1.0), (1, 0.7), 0.95),
+        ),
+        ("a fair share", sharing_a_nic((4, 1.0), (4, 1.0), 0.95)),
+    ] {
+        assert_eq!(ids(&s.findings), [""; 0], "{what}");
+    }
+    let found = |edit: fn(&mut Snapshot)| {
+        let mut s = s.clone();
+        edit(&mut s);
+        ids(&after(30, &s))
+    };
+    assert_eq!(found(|_| {}), ["port-contention"]);
+    assert_eq!(
+        found(|s| for row in &mut s.processes {
+            row.devices = vec!["mlx5_0".into(), "mlx5_1".into()];
+        }),
+        [""; 0],
+        "it may send by another NIC"
+    );
+    assert_eq!(
+        found(|s| for row in &mut s.processes {
+            row.traffic.tx_packets = None;
+        }),
+        [""; 0],
+        "a bound without packets says nothing"
+    );
 }
 
 #[test]

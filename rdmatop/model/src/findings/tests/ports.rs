@@ -46,6 +46,58 @@ fn a_port_that_is_down_matters_where_it_is_used() {
 }
 
 #[test]
+fn a_port_that_is_down_says_why_where_that_is_known() {
+    use crate::{ib::PhysState, input::NetdevDown};
+    let said = |edit: fn(&mut PortRow)| {
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        s.ports[3].state = Some(PortState(1));
+        s.ports[3].phys_state = Some(PhysState::DISABLED);
+        s.ports[3].netdev = Some("eth3".into());
+        s.ports[3].link_layer = Some("Ethernet".into());
+        edit(&mut s.ports[3]);
+        let found = after(3, &s).remove(0);
+        let why = found.verdict.split(':').next().unwrap().to_owned();
+        (why, found.steps().next().unwrap().into_owned())
+    };
+    let is = |why: &str, next: &str| (why.to_owned(), next.to_owned());
+    assert_eq!(
+        said(|_| {}),
+        is("mlx5_3/1 is DOWN", "ip link show dev eth3"),
+        "RoCE ports are DISABLED whatever the reason is"
+    );
+    assert_eq!(
+        said(|port| port.netdev_down = Some(NetdevDown::Off)),
+        is(
+            "mlx5_3/1 is DOWN (eth3 is switched off)",
+            "sudo ip link set dev eth3 up"
+        )
+    );
+    assert_eq!(
+        said(|port| port.netdev_down = Some(NetdevDown::NoCarrier)),
+        is("mlx5_3/1 is DOWN (eth3 has no signal)", "sudo ethtool eth3")
+    );
+    let infiniband = |port: &mut PortRow| {
+        (port.netdev, port.link_layer) = (None, Some("InfiniBand".into()));
+    };
+    for (state, phys, why) in [
+        (1, PhysState::POLLING, "DOWN (no signal)"),
+        (1, PhysState::DISABLED, "DOWN (it is disabled)"),
+        (1, PhysState(6), "DOWN"),
+        (2, PhysState::LINK_UP, "INIT (waits for a subnet manager)"),
+    ] {
+        let mut s = rails([4e9; 8], [4e9; 8]);
+        infiniband(&mut s.ports[3]);
+        (s.ports[3].state, s.ports[3].phys_state) = (Some(PortState(state)), Some(phys));
+        let found = after(3, &s).remove(0);
+        assert!(
+            found.verdict.starts_with(&format!("mlx5_3/1 is {why}: ")),
+            "{}",
+            found.verdict
+        );
+    }
+}
+
+#[test]
 fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
     let still = || Traffic {
         tx_bytes: Some(Counter::whole(9, Some(0.0), Source::Netlink)),

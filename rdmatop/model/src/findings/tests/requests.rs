@@ -12,6 +12,29 @@ fn found_of(counter: &str) -> Vec<Finding> {
 }
 
 #[test]
+fn the_row_of_whom_a_ports_trouble_may_concern_has_a_mark() {
+    use crate::{fields::finding_of, findings::Role};
+    let mut s = ranks([4e9; 8], 1);
+    named(&mut s.ports[2], GIVEN_UP, 1.0);
+    s.findings = after(0, &s).into();
+    let marked = |s: &Snapshot| -> Vec<_> {
+        let rows = s.processes.iter();
+        rows.filter_map(|row| Some((row.pid, finding_of(row, s)?.role)))
+            .collect()
+    };
+    assert_eq!(marked(&s), [(Some(7020), Role::Possible)]);
+    assert!(
+        !s.findings[0].concerns_process(s.processes[2].uid),
+        "no report names it"
+    );
+    // A process that is known to suffer is enough.
+    let mut known = s.findings.to_vec();
+    known[0].victims = vec![s.processes[5].uid];
+    s.findings = known.into();
+    assert_eq!(marked(&s), [(Some(7050), Role::Victim)]);
+}
+
+#[test]
 fn a_nic_that_gives_requests_up_says_why_and_who_uses_it() {
     let found = found_of(GIVEN_UP);
     assert_eq!(ids(&found), ["requests-fail"]);

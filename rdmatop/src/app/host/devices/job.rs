@@ -457,7 +457,7 @@ impl<T: Transport + Send> Reader<T> {
             ..Want::default()
         };
         let sample = sampler::sample(nldev, listed.device().clone(), want, Some(counts));
-        answer.changed = listed.again(&sample)?;
+        answer.changed = listed.again(&self.root, &sample)?;
         answer.mr_bytes = self.owners.mr_bytes(&sample);
         if ask.qps {
             progress.enter(Stage::Objects, now().mono_ns);

@@ -6,7 +6,9 @@ use super::{counters, dump::is_special, groups::Bound};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 use rdmatop_model::{
-    input::{BondReading, DeviceReading, PortCounters, PortReading, QpReading, RawReading, RawSource},
+    input::{
+        BondReading, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource,
+    },
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
@@ -20,7 +22,9 @@ use rdmatop_sources::{
         transport::Transport,
     },
     root::Root,
-    sysfs::{DeviceFacts, device_dir, is_failure, netdev_bond, netdev_mtu, netdev_pfc, read_device},
+    sysfs::{
+        DeviceFacts, device_dir, is_failure, netdev_bond, netdev_down, netdev_mtu, netdev_pfc, read_device,
+    },
 };
 
 /// A listing reads facts of sysfs again if the last reading is this old, ns: speed, MTU and the like change
@@ -35,6 +39,8 @@ pub(super) struct Known {
     read_ns: Option<u64>,
     /// What is under ports, by port.
     under: HashMap<u32, Under>,
+    /// Why what is under a port carries nothing, by port.
+    down: HashMap<u32, NetdevDown>,
     /// How the counters of ports are read.
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
@@ -100,6 +106,7 @@ impl Listed {
         let before = before.map(|before| (before.known, before.sample.summary));
         let (mut known, summary) = before.unwrap_or_default();
         known.refresh(root, &sample, now_ns);
+        known.look_at_links(root, &sample);
         let mut reading = known.reading(&sample);
         let mut failed = false;
         let ports = known.ports.iter_mut().zip(&mut sample.ports);
@@ -254,11 +261,11 @@ impl Listed {
 
     /// Takes over ports and resource counts of a later reading; returns the new reading if anything changed.
     /// Fails when something that could be read at the listing cannot be read now.
-    pub(super) fn again(&mut self, sample: &DeviceSample) -> Result<Option<DeviceReading>, ()> {
+    pub(super) fn again(&mut self, root: &Root, sample: &DeviceSample) -> Result<Option<DeviceReading>, ()> {
         if sample.errors().count() > self.errors {
             return Err(());
         }
-        let mut changed = false;
+        let mut changed = self.known.look_at_links(root, sample);
         for (kept, new) in self.sample.ports.iter_mut().zip(&sample.ports) {
             if new.info.is_some() && kept.info != new.info {
                 kept.info.clone_from(&new.info);
@@ -361,6 +368,24 @@ impl Known {
         }
     }
 
+    /// Looks up why ports that are not ACTIVE carry nothing, as far as their states were read. Returns
+    /// whether that changed.
+    fn look_at_links(&mut self, root: &Root, sample: &DeviceSample) -> bool {
+        let mut changed = false;
+        for port in &sample.ports {
+            let Some(Ok(info)) = &port.info else { continue };
+            // Netlink names the interface also when it is off; the GID table may not.
+            let netdev = info.netdev.as_ref().and_then(|netdev| netdev.name.as_ref());
+            let netdev = netdev.filter(|_| info.state.is_some_and(|state| !state.is_active()));
+            let name = netdev.and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
+            changed |= match name.and_then(|name| netdev_down(root, name)) {
+                down @ Some(why) => self.down.insert(port.port, why) != down,
+                None => self.down.remove(&port.port).is_some(),
+            };
+        }
+        changed
+    }
+
     /// The reading of the device without counters.
     fn reading(&self, sample: &DeviceSample) -> DeviceReading {
         let facts = self.facts.as_ref();
@@ -410,6 +435,7 @@ impl Known {
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
             bond: under.and_then(|under| under.bond.clone()),
             netdev_mtu: under.and_then(|under| under.mtu),
+            netdev_down: self.down.get(&sample.port).copied(),
             pfc: under.and_then(|under| under.pfc),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
@@ -515,7 +541,11 @@ mod tests {
         use rdmatop_sources::netlink::record::{ResourceCount, Summary};
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
-        assert!(listed.again(&sample).is_ok_and(|changed| changed.is_none()));
+        assert!(
+            listed
+                .again(&Fake::new().root(), &sample)
+                .is_ok_and(|changed| changed.is_none())
+        );
         let count = ResourceCount {
             name: "qp".into(),
             count: 2,
@@ -524,15 +554,18 @@ mod tests {
             device_index: 3,
             counts: vec![count],
         }));
-        let seen = listed.again(&sample).unwrap().unwrap();
+        let seen = listed.again(&Fake::new().root(), &sample).unwrap().unwrap();
         assert_eq!(seen.resources.get("qp"), Some(&2));
-        assert!(listed.again(&sample).unwrap().is_none(), "reported once");
+        assert!(
+            listed.again(&Fake::new().root(), &sample).unwrap().is_none(),
+            "reported once"
+        );
         sample.summary = Some(Err(RequestError {
             request: "resource counts of rxe0".into(),
             why: Obstacle::new(CauseId::ReadFailed, "Invalid argument", ""),
             errno: Some(22),
         }));
-        assert!(listed.again(&sample).is_err());
+        assert!(listed.again(&Fake::new().root(), &sample).is_err());
     }
 
     #[test]

@@ -179,7 +179,8 @@ pub struct Column {
     pub on: bool,
     /// Rows can be sorted by it.
     pub sortable: bool,
-    title: &'static str,
+    /// The heading without a unit.
+    pub title: &'static str,
     draw: Option<DrawAt>,
 }
 

@@ -78,7 +78,7 @@ fn qps(c: &Ctx<'_>, p: &ProcessRow, width: usize) -> Cell {
     }
 }
 
-/// The number of the finding and the sign of a cause or of a victim; then what is wrong.
+/// The number of the finding and the sign of a cause, of a victim or of what may be one; then what is wrong.
 fn finding(c: &Ctx<'_>, p: &ProcessRow) -> Cell {
     let Some(mark) = finding_of(p, c.snapshot) else {
         // An empty cell: a dash would say that it is not known.

@@ -76,7 +76,11 @@ fn timeline(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
             .get(at + 1)
             .map_or(state.snapshot.mono_ns, |next| next.mono_ns);
         let last = at + 1 == q.timeline.len();
-        let stay = format::nanos(until.saturating_sub(step.mono_ns));
+        let stay = match until.saturating_sub(step.mono_ns) {
+            // As the age above, which has whole seconds: no QP is longer in a state than it is there.
+            ns @ 10_000_000_000.. => rdmatop_base::text::age(ns / 1_000_000_000),
+            ns => format::nanos(ns),
+        };
         let cost = step
             .duration_ns
             .map(|ns| format!(" ({})", format::nanos(ns)))

@@ -1,8 +1,8 @@
 //! What the signs on the screen mean, in the line above the last one; only signs that are shown.
 
-use rdmatop_model::fields::finding_of;
+use rdmatop_model::fields::{Mark, finding_of};
 use rdmatop_model::findings::{Role, Severity};
-use rdmatop_model::ib::QpState;
+use rdmatop_model::ib::{QpState, QpType};
 use rdmatop_model::judgement::STUCK_MARK;
 use rdmatop_model::value::Known;
 
@@ -13,6 +13,18 @@ use super::super::tab::Tab;
 use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, put};
+
+/// Headings that are not words, with what their columns count.
+const HEADINGS: [(&str, &str); 8] = [
+    ("ERR", "failures"),
+    ("RETX", "packets sent again"),
+    ("RNR", "receiver not ready"),
+    ("CONG", "signs of congestion"),
+    ("MR B", "bytes registered"),
+    ("VERR", "failed calls"),
+    ("CQERR", "failed completions"),
+    ("P99", "99 % took less"),
+];
 
 /// Draws the line where the layout has room for it.
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
@@ -50,6 +62,9 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         if marks.iter().any(|mark| mark.number.is_some()) {
             out.push(("1 2".to_owned(), "finding in 7"));
         }
+        if marks.iter().any(|mark| mark.role == Role::Possible) {
+            out.push(("?".to_owned(), "may be its"));
+        }
         for (severity, role, meaning) in [
             (Severity::Critical, Role::Cause, "cause, critical"),
             (Severity::Critical, Role::Victim, "suffers, critical"),
@@ -63,7 +78,8 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
                 out.push((state.glyphs.sign(severity, role).to_owned(), meaning));
             }
         }
-        if marks.iter().any(|mark| mark.severity == Severity::Info) {
+        let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;
+        if marks.iter().any(meant) {
             out.push((state.glyphs.meant.to_owned(), "may be meant"));
         }
     }
@@ -74,18 +90,22 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     }
     let totals = &snapshot.judgement.totals;
     let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
-    if sums.any(|sum| sum.partial && sum.known().is_some()) {
-        out.push((state.glyphs.bound[1].to_owned(), "at least"));
+    let is_bound = sums.any(|sum| sum.partial && sum.known().is_some());
+    let of_sums = is_bound.then_some(state.glyphs.bound[1]);
+    let of_rows = state
+        .shows(Known::AtLeast)
+        .then_some(">")
+        .filter(|sign| of_sums != Some(*sign));
+    let at_least: Vec<&str> = of_sums.into_iter().chain(of_rows).collect();
+    if !at_least.is_empty() {
+        out.push((at_least.join(" "), "at least"));
     }
     let mut rows = snapshot.processes.iter();
     if state.tab == Tab::Processes && rows.any(|row| row.psn_explains.is_some()) {
-        out.push(("~".to_owned(), "share by PSN"));
+        out.push(("~".to_owned(), "within 5 %"));
     }
     if state.shows(Known::AtMost) {
         out.push(("<".to_owned(), "at most"));
-    }
-    if state.shows(Known::AtLeast) {
-        out.push((">".to_owned(), "at least"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
         let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));
@@ -97,5 +117,11 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     if fit.shed > 0 {
         out.push((state.glyphs.more[1].to_owned(), "more columns"));
     }
+    let titles: Vec<&str> = fit.placed.iter().map(|placed| placed.column.title).collect();
+    if titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI)) {
+        out.push(("GSI".to_owned(), "manages connections"));
+    }
+    let known = HEADINGS.iter().filter(|(heading, _)| titles.contains(heading));
+    out.extend(known.map(|(heading, meaning)| ((*heading).to_owned(), *meaning)));
     out
 }

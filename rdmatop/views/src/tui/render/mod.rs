@@ -142,7 +142,7 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
     let left = lines.len().saturating_sub(first + height);
     let title = super::detail::title(state);
     let title = if left > 0 {
-        format!("{title}   ] [ scroll, {}", more(left))
+        format!("{title}   ] down, [ up: {}", more(left))
     } else {
         title
     };

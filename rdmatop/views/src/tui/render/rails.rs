@@ -30,8 +30,6 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     }
     let width = usize::from(layout.rails.width);
     let scale = &state.snapshot.judgement.scale;
-    let names = labels(&state.snapshot.ports);
-    let longest = names.iter().map(|name| text::width(name)).max().unwrap_or(0);
     let sides: [(&str, Tone, Get); 2] = [
         ("Tx", Tone::Tx, |s, p| s.snapshot.judgement.scale.sent(p)),
         ("Rx", Tone::Rx, |s, p| s.snapshot.judgement.scale.received(p)),
@@ -46,7 +44,9 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
             },
         };
         let head = format!("{side} {what} ");
-        let plan = Plan::of(width.saturating_sub(text::width(&head)), names.len(), longest);
+        let room = width.saturating_sub(text::width(&head));
+        let (names, longest) = labels(&state.snapshot.ports, room);
+        let plan = Plan::of(room, names.len(), longest);
         let mut line = Cell::new(head, Tone::Dim);
         for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
             if plan.label > 0 {
@@ -181,8 +181,23 @@ fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
     })
 }
 
-/// Names of ports without the beginning and the end that all have in common.
-fn labels(ports: &[PortRow]) -> Vec<String> {
+/// Names of ports, and the width of the longest. They are whole where a roomy bar has room beside each; a
+/// number alone could be read as that of the bar.
+fn labels(ports: &[PortRow], room: usize) -> (Vec<String>, usize) {
+    let whole = whole_names(ports);
+    let longest = |names: &[String]| names.iter().map(|name| text::width(name)).max().unwrap_or(0);
+    let widest = longest(&whole);
+    // A space behind the name, and one behind the bar.
+    if (widest + ROOMY + 2).saturating_mul(whole.len()) <= room {
+        return (whole, widest);
+    }
+    let short = short_names(&whole);
+    let widest = longest(&short);
+    (short, widest)
+}
+
+/// Names of ports, with their number where the device has several.
+fn whole_names(ports: &[PortRow]) -> Vec<String> {
     let single = |port: &PortRow| {
         ports
             .iter()
@@ -190,7 +205,7 @@ fn labels(ports: &[PortRow]) -> Vec<String> {
             .count()
             == 1
     };
-    let whole: Vec<String> = ports
+    ports
         .iter()
         .map(|port| {
             if single(port) {
@@ -199,15 +214,19 @@ fn labels(ports: &[PortRow]) -> Vec<String> {
                 format!("{}/{}", port.device, port.port)
             }
         })
-        .collect();
+        .collect()
+}
+
+/// Names without the beginning and the end that all have in common.
+fn short_names(whole: &[String]) -> Vec<String> {
     let Some(first) = whole.first() else {
-        return whole;
+        return Vec::new();
     };
     // Numbers are not split: the names become 1 and 10, not an empty one and 0.
     let is_digit = |at: usize| first.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     let mut head = first.len();
     let mut tail = first.len();
-    for name in &whole {
+    for name in whole {
         head = head.min(
             first
                 .bytes()
@@ -254,21 +273,30 @@ mod tests {
         (1..).zip(names).map(one).collect()
     }
 
+    fn short(names: &[&str]) -> Vec<String> {
+        short_names(&whole_names(&ports(names)))
+    }
+
+    #[test]
+    fn names_are_whole_where_there_is_room_for_a_bar_and_its_number() {
+        let four = ports(&["rxe0", "rxe1", "rxe2", "rxe3"]);
+        assert_eq!(labels(&four, 69).0, ["rxe0", "rxe1", "rxe2", "rxe3"]);
+        assert_eq!(labels(&four, 59).0, ["0", "1", "2", "3"]);
+        assert_eq!(labels(&[], 69), (Vec::new(), 0));
+    }
+
     #[test]
     fn a_name_loses_what_all_have_in_common_and_keeps_its_number_whole() {
-        assert_eq!(
-            labels(&ports(&["mlx5_1", "mlx5_10", "mlx5_12"])),
-            ["1", "10", "12"]
-        );
-        assert_eq!(labels(&ports(&["rocep23s0", "rocep97s0"])), ["23", "97"]);
-        assert_eq!(labels(&ports(&["rdmap0x", "rdmap16x"])), ["0", "16"]);
-        assert_eq!(labels(&ports(&["rxe0", "siw0"])), ["rxe0", "siw0"]);
-        assert_eq!(labels(&ports(&["a", "a"])), ["a", "a"]);
-        assert_eq!(labels(&ports(&["é1", "è1"])), ["é1", "è1"]);
-        assert_eq!(labels(&[]), [""; 0]);
+        assert_eq!(short(&["mlx5_1", "mlx5_10", "mlx5_12"]), ["1", "10", "12"]);
+        assert_eq!(short(&["rocep23s0", "rocep97s0"]), ["23", "97"]);
+        assert_eq!(short(&["rdmap0x", "rdmap16x"]), ["0", "16"]);
+        assert_eq!(short(&["rxe0", "siw0"]), ["rxe0", "siw0"]);
+        assert_eq!(short(&["a", "a"]), ["a", "a"]);
+        assert_eq!(short(&["é1", "è1"]), ["é1", "è1"]);
+        assert_eq!(short(&[]), [""; 0]);
         let mut two = ports(&["mlx4_0", "mlx4_0"]);
         (two[1].device_uid, two[1].port) = (1, 2);
-        assert_eq!(labels(&two), ["1", "2"]);
+        assert_eq!(short_names(&whole_names(&two)), ["1", "2"]);
     }
 
     #[test]
