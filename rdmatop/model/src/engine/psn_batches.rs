@@ -111,13 +111,13 @@ impl Batches {
         known.new = Some(Batch { at_ns, port, qps });
     }
 
-    /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that
-    /// what a modify set is known.
+    /// What is known of a port at `now_ns`. `told_ns`: no record was lost since then, so that of a queue pair
+    /// that was made later it is known what each modify set.
     pub(super) fn look(
         &mut self,
         place: Place,
         qps: &[Arc<QpRow>],
-        all_told: bool,
+        told_ns: u64,
         now_ns: u64,
     ) -> Option<&mut Shown> {
         let port = self.ports.get_mut(&place)?;
@@ -126,7 +126,7 @@ impl Batches {
             let rows = qps.iter().filter(of_it).map(|qp| &**qp);
             port.shown = None;
             if let Some(last) = port.last.take() {
-                port.shown = last.until(&new, rows, all_told);
+                port.shown = last.until(&new, rows, told_ns);
                 if last.psns_moved(&new) {
                     port.still = 0;
                 } else if last.packets(&new) >= ENOUGH {
@@ -221,7 +221,7 @@ impl Batch {
     }
 
     /// What this reading and a later one say.
-    fn until<'a>(&self, new: &Self, rows: impl Iterator<Item = &'a QpRow>, all_told: bool) -> Option<Shown> {
+    fn until<'a>(&self, new: &Self, rows: impl Iterator<Item = &'a QpRow>, told_ns: u64) -> Option<Shown> {
         let elapsed = new
             .at_ns
             .checked_sub(self.at_ns)
@@ -251,7 +251,7 @@ impl Batch {
             .filter_map(|row| {
                 let (before, now) = (self.qps.get(&row.qpn)?, new.qps.get(&row.qpn)?);
                 let qp = moves(row, before, now, passed)?;
-                Some(if all_told { qp } else { qp.of_any_path() })
+                Some(if is_told(row, told_ns) { qp } else { qp.of_any_path() })
             })
             .collect();
         Some(Shown {
@@ -261,6 +261,11 @@ impl Batch {
             is_new: true,
         })
     }
+}
+
+/// Whether a record of each modify of a queue pair was read, if none was lost since `told_ns`; 0: ever.
+fn is_told(row: &QpRow, told_ns: u64) -> bool {
+    told_ns == 0 || row.born_mono_ns.is_some_and(|born_ns| born_ns > told_ns)
 }
 
 /// How fast the PSNs of a queue pair moved; `None` if it was another one, or a modify set them.
@@ -291,4 +296,22 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
         is_ipv4: row.remote_gid.is_some_and(|gid| gid.ipv4().is_some()),
         may_read,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_casts_doubt_on_the_path_mtu_of_what_was_there_alone() {
+        let told = |born_mono_ns, told_ns| {
+            let row = QpRow {
+                born_mono_ns,
+                ..QpRow::default()
+            };
+            is_told(&row, told_ns)
+        };
+        assert!(told(Some(5), 0) && told(None, 0));
+        assert!(told(Some(8), 7) && !told(Some(7), 7) && !told(Some(5), 7) && !told(None, 7));
+    }
 }
