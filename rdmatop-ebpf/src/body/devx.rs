@@ -17,8 +17,8 @@ use crate::{
 /// of the device.
 const DRIVER_ID: u64 = 16;
 
-/// Return of a successful call of [`CREATE`] or DESTROY, and of any of [`MODIFY`]. The driver has copied the attributes and the command
-/// long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
+/// Return of a successful call of [`CREATE`] or DESTROY, and of any of [`MODIFY`]. The driver has copied the
+/// attributes and the command long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
 /// falsifies the record of its own call. The header is the kernel's copy.
 ///
 /// A function of its own, which the verifier checks once.

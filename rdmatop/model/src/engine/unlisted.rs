@@ -4,8 +4,8 @@
 //! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell, and their
 //! records what it made: a process with completion queues or memory keys alone is no user of a port. Of one
 //! that ran before, the names of its libraries are all there is: a program that has such a library linked
-//! into it, or that calls libmlx5 itself, is not recognized by them. Names are its own word, as what its objects
-//! are is in its own memory: they are believed where they concern its own tenant alone.
+//! into it, or that calls libmlx5 itself, is not recognized by them. Names are its own word, as what its
+//! objects are is in its own memory: they are believed where they concern its own tenant alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
