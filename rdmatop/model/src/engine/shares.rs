@@ -83,6 +83,10 @@ impl Port {
     /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
     /// over once it is known.
     fn may_hide(&mut self, openers: &[Opener], now: Last) {
+        // While nobody says who has the device open, nobody is known to have closed it.
+        if openers.iter().any(|opener| opener.user == User::Unknown) {
+            self.hidden.values_mut().for_each(|(last, _)| *last = now);
+        }
         for opener in openers {
             match opener.unlisted {
                 Some(why) => {
@@ -552,14 +556,13 @@ impl Shares {
         if !device.may_hide_qps() {
             return Vec::new();
         }
-        let Some(contexts) = device
-            .contexts
-            .as_ref()
-            .filter(|_| seen.makers.since_ns.is_some())
-        else {
-            return vec![Opener::UNKNOWN];
-        };
-        let users: BTreeSet<_> = contexts.iter().map(|pid| self.told(*pid, seen)?.user).collect();
+        let contexts = device.contexts.as_deref();
+        let contexts = contexts.filter(|_| seen.makers.since_ns.is_some());
+        let known = contexts.unwrap_or_default().iter();
+        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).collect();
+        if contexts.is_none() {
+            users.insert(None);
+        }
         let ports = self.ports.range((device.uid, 0)..=(device.uid, u32::MAX));
         let tenant = |user: &User| match user {
             User::Process(process) => seen.processes.get(*process).map(Told::from)?.tenant(),
@@ -568,7 +571,10 @@ impl Shares {
         let tenants = ports.flat_map(|(_, port)| port.users.keys()).map(tenant);
         let tenants: Vec<Option<Tenant<'_>>> = tenants.collect();
         let opener = |pid: &u32| self.opener(*pid, device, seen, &tenants);
-        let mut openers: Vec<Opener> = contexts.iter().map(opener).collect();
+        let mut openers: Vec<Opener> = match contexts {
+            Some(contexts) => contexts.iter().map(opener).collect(),
+            None => vec![Opener::UNKNOWN],
+        };
         let now = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
