@@ -122,7 +122,10 @@ mod tests {
         let found: Vec<(&str, u32)> = got.found.iter().map(|(d, pid)| (&**d, *pid)).collect();
         assert_eq!(found, [("mlx5_0", 17), ("mlx5/\\x1b[2J", 231), ("mlx5_0", 231)]);
         assert!(!got.hidden && !got.cut);
-        assert_eq!(got.files, [("mlx5_0".into(), 3), ("mlx5/\\x1b[2J".into(), 1)].into());
+        assert_eq!(
+            got.files,
+            [("mlx5_0".into(), 3), ("mlx5/\\x1b[2J".into(), 1)].into()
+        );
     }
 
     #[test]

@@ -158,7 +158,12 @@ fn who_changes_or_inherits_queue_pairs_past_the_kernel_is_a_user() -> Result<()>
     window.wait_looks(10)?;
     let sample = window.close()?;
     let sent = |at: usize| -> Result<Value> { Ok(sample.process(pids[at])?.field("tx_bytes").clone()) };
-    ensure!(sent(0)?["total"] == 4 * SENT, "{} lost {}", sent(0)?, sample.losses());
+    ensure!(
+        sent(0)?["total"] == 4 * SENT,
+        "{} lost {}",
+        sent(0)?,
+        sample.losses()
+    );
     for at in [1, 2] {
         let sent = sent(at)?;
         ensure!(

@@ -355,7 +355,9 @@ impl Devices {
 
     /// A process ended, of which others may have got a descriptor since the last search.
     pub(super) fn may_be_left(&mut self) {
-        self.by_index.values_mut().for_each(|device| device.searched = None);
+        self.by_index
+            .values_mut()
+            .for_each(|device| device.searched = None);
     }
 
     /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.

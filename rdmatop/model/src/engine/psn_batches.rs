@@ -251,7 +251,11 @@ impl Batch {
             .filter_map(|row| {
                 let (before, now) = (self.qps.get(&row.qpn)?, new.qps.get(&row.qpn)?);
                 let qp = moves(row, before, now, passed)?;
-                Some(if is_told(row, told_ns) { qp } else { qp.of_any_path() })
+                Some(if is_told(row, told_ns) {
+                    qp
+                } else {
+                    qp.of_any_path()
+                })
             })
             .collect();
         Some(Shown {

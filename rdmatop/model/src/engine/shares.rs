@@ -470,7 +470,10 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        let modified = seen.devices.iter().filter(|device| seen.makers.modified_some_of(device));
+        let modified = seen
+            .devices
+            .iter()
+            .filter(|device| seen.makers.modified_some_of(device));
         let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).collect();
         let carries = |qp: &&Arc<QpRow>| could_carry(qp, last_ns, modified.contains(&qp.device_uid));
         for qp in seen.qps.iter().filter(carries) {
@@ -620,7 +623,9 @@ impl Shares {
                 ..Opener::UNKNOWN
             };
         };
-        let made = told.process.is_some_and(|process| seen.makers.all.contains(&process));
+        let made = told
+            .process
+            .is_some_and(|process| seen.makers.all.contains(&process));
         // What was made in a file that it got is no call of its own.
         let all_seen = !made && !device.searched && seen.makers.saw_all_of(told);
         let doubt = (!all_seen).then_some(if made { Unlisted::Made } else { Unlisted::Unknown });
