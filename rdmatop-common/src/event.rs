@@ -39,6 +39,9 @@ pub mod kind {
     pub const DEVX_CREATE: u16 = 40;
     /// An object was destroyed that had been made past ib_core ([`super::DevxRecord`]).
     pub const DEVX_DESTROY: u16 = 41;
+    /// A program asked for a change of an object or a queue pair past ib_core, with whatever success
+    /// ([`super::DevxRecord`]).
+    pub const DEVX_MODIFY: u16 = 42;
     /// An `rdma_cma` tracepoint fired ([`super::CmRecord`], `what` says which).
     pub const CM: u16 = 30;
     /// A verb returned an error ([`super::VerbRecord`]).
@@ -294,7 +297,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             read(bytes).map(Record::Qp)
         }
         kind::MR_REG | kind::MR_DEREG | kind::CQ_CREATE | kind::CQ_DESTROY => read(bytes).map(Record::Object),
-        kind::DEVX_CREATE | kind::DEVX_DESTROY => read(bytes).map(Record::Devx),
+        kind::DEVX_CREATE | kind::DEVX_DESTROY | kind::DEVX_MODIFY => read(bytes).map(Record::Devx),
         kind::CM => read(bytes).map(Record::Cm),
         kind::VERB_ERROR => read(bytes).map(Record::Verb),
         other => Err(DecodeError::Kind(other)),

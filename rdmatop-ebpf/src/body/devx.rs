@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
-    devx::{CMD_IN, CREATE, DRIVER, HANDLE, attribute, is_inline, opcode},
+    devx::{CMD_IN, CREATE, DRIVER, HANDLE, MODIFY, attribute, is_inline, opcode},
     event::{DevxRecord, UNKNOWN_U32, kind},
 };
 
@@ -17,8 +17,8 @@ use crate::{
 /// of the device.
 const DRIVER_ID: u64 = 16;
 
-/// Return of a successful call of [`CREATE`] or DESTROY. The driver has copied the attributes and the command
-/// long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
+/// Return of a successful call of [`CREATE`] or DESTROY, and of any of [`MODIFY`]. The driver has copied the
+/// attributes and the command long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
 /// falsifies the record of its own call. The header is the kernel's copy.
 ///
 /// A function of its own, which the verifier checks once.
@@ -50,9 +50,10 @@ pub(super) extern "C" fn devx_returned(verb: u64, file: u64, header: u64, attrs:
         }
     }
     send(|record: &mut DevxRecord| {
-        let made = verb == u64::from(CREATE);
-        let kind = if made {
+        let kind = if verb == u64::from(CREATE) {
             kind::DEVX_CREATE
+        } else if verb == u64::from(MODIFY) {
+            kind::DEVX_MODIFY
         } else {
             kind::DEVX_DESTROY
         };

@@ -18,7 +18,7 @@ use crate::{
 use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
-    devx::{CREATE, DESTROY},
+    devx::{CREATE, DESTROY, MODIFY},
     event::{VerbRecord, kind},
     verb,
 };
@@ -175,10 +175,9 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let head: Option<u64> = read(call.header);
     let verb = head.and_then(|head| of_ioctl(head, call.attrs));
     let verb = verb.unwrap_or(verb::ioctl(0, 0));
-    if rc < 0 {
-        record_failure(verb, rc, took, device_of(call.file));
-    }
-    if may_be_devx && (verb == CREATE || verb == DESTROY) {
+    let is_told = rc >= 0 || record_failure(verb, rc, took, device_of(call.file));
+    // Only who counts calls asks for changes. One that has no record is found by its count.
+    if may_be_devx && (verb == CREATE || verb == DESTROY) || verb == MODIFY && is_told && counts() {
         devx::devx_returned(verb.into(), call.file, call.header, call.attrs, took);
     }
     count(verb, rc, Some(took))
@@ -187,10 +186,11 @@ pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
 /// The verb under which to count a call. All calls whose method the kernel does not define count as one verb,
 /// so that a process takes a limited number of entries. A method without a name, which is a driver's own, is
 /// known to be defined once a call of it has succeeded. The command of a write is only what the user wrote,
-/// even in a call that succeeds; but all commands of the kernel have names.
+/// even in a call that succeeds; but all commands of the kernel have names. A failed [`MODIFY`] may have done
+/// what it was to do.
 #[inline(always)]
 fn folded(verb: u32, rc: i32) -> u32 {
-    if verb::is_named(verb) {
+    if verb::is_named(verb) || verb == MODIFY {
         return verb;
     }
     let is_method = verb & (verb::WRITE | verb::CM) == 0;
@@ -233,11 +233,11 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
 }
 
 /// Makes the record of a failure, unless it is one by design or the process has too many. `on` is a
-/// `struct ib_device *` or 0.
+/// `struct ib_device *` or 0. Returns whether it made one.
 #[inline(always)]
-pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
+pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) -> bool {
     if verb::is_probe(verb, rc.unsigned_abs()) || is_over_budget() != 0 {
-        return;
+        return false;
     }
     send(|record: &mut VerbRecord| {
         stamp(&mut record.prefix, kind::VERB_ERROR, 0);
@@ -246,6 +246,7 @@ pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) {
         record.verb = verb;
         device(&mut record.prefix, on);
     });
+    true
 }
 
 #[inline(always)]

@@ -1,7 +1,8 @@
 //! Which processes have a device open: by their descriptors of `/dev/infiniband/uverbs*`.
 //!
 //! A process can use a device through queue pairs that the kernel does not list, but not without its verbs
-//! file.
+//! file. It may use that without a descriptor: by a mapping. Then the device has more contexts than its file
+//! has descriptors.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +20,8 @@ use rdmatop_base::text;
 pub struct Openers {
     /// Pairs of device and PID, each once, sorted by PID. Names of devices are safe to print.
     pub found: Vec<(String, u32)>,
+    /// How many descriptors of its file there are, by device.
+    pub files: BTreeMap<String, u64>,
     /// The open files of some processes were not readable.
     pub hidden: bool,
     /// The search stopped at its limit.
@@ -47,10 +50,15 @@ fn search(root: &Root, most: usize, checked: bool) -> Openers {
         found.extend(device.map(|device| (device.clone(), pid)));
         ControlFlow::Continue(())
     });
+    let mut files = BTreeMap::new();
+    for (device, _) in &found {
+        *files.entry(device.clone()).or_default() += 1;
+    }
     found.sort_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     found.dedup();
     Openers {
         found,
+        files,
         hidden: walk.hidden,
         cut: walk.cut,
     }
@@ -114,6 +122,10 @@ mod tests {
         let found: Vec<(&str, u32)> = got.found.iter().map(|(d, pid)| (&**d, *pid)).collect();
         assert_eq!(found, [("mlx5_0", 17), ("mlx5/\\x1b[2J", 231), ("mlx5_0", 231)]);
         assert!(!got.hidden && !got.cut);
+        assert_eq!(
+            got.files,
+            [("mlx5_0".into(), 3), ("mlx5/\\x1b[2J".into(), 1)].into()
+        );
     }
 
     #[test]

@@ -165,6 +165,22 @@ int raw_devx_create(int fd, uint16_t opcode)
 	return rc ? rc : (int)attrs[0].data;
 }
 
+/* Asks it to change one by a command to an address that takes no answer. Returns a negative errno, though the command was
+ * carried out. */
+int raw_devx_modify(int fd, int handle)
+{
+	/* RST2INIT_QP */
+	uint8_t in[16] = { 0x05, 0x02 };
+	struct ib_uverbs_attr attrs[] = {
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, .flags = UVERBS_ATTR_F_MANDATORY, .data = handle },
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, .len = sizeof(in), .flags = UVERBS_ATTR_F_MANDATORY,
+		  .data = (uintptr_t)in },
+		{ .attr_id = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, .len = 16, .flags = UVERBS_ATTR_F_MANDATORY, .data = 8 },
+	};
+
+	return devx(fd, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, attrs, 3);
+}
+
 /* Has it destroy one. */
 int raw_devx_destroy(int fd, int handle)
 {

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 unsafe extern "C" {
     fn raw_context(file: *const c_char, step: *mut *const c_char) -> c_int;
     safe fn raw_devx_create(fd: c_int, opcode: u16) -> c_int;
+    safe fn raw_devx_modify(fd: c_int, handle: c_int) -> c_int;
     safe fn raw_devx_destroy(fd: c_int, handle: c_int) -> c_int;
     fn raw_connected_qp(
         file: *const c_char,
@@ -76,6 +77,16 @@ pub fn devx_create(file: &OwnedFd, opcode: u16) -> Result<i32> {
         io::Error::from_raw_os_error(-handle)
     );
     Ok(handle)
+}
+
+/// Has it change one, by a call that fails after the change.
+pub fn devx_modify(file: &OwnedFd, handle: i32) -> Result<()> {
+    let error = io::Error::from_raw_os_error(-raw_devx_modify(file.as_raw_fd(), handle));
+    ensure!(
+        error.raw_os_error() == Some(libc::EFAULT),
+        "change {handle}: {error}"
+    );
+    Ok(())
 }
 
 /// Has it destroy one.

@@ -116,6 +116,65 @@ fn queue_pairs_past_the_kernel_have_an_owner() -> Result<()> {
     Ok(())
 }
 
+/// Starts a process with a connected QP on a device.
+fn hold(device: &str) -> Result<(Traffic, u32)> {
+    let traffic = Traffic::start("raw-qps", &["--devices", device])?;
+    let pid = id(&traffic.ready()?, "pid")?;
+    Ok((traffic, pid))
+}
+
+#[test]
+fn who_changes_or_inherits_queue_pairs_past_the_kernel_is_a_user() -> Result<()> {
+    let test = "changes past the kernel";
+    let Some(_lab) = Lab::enter(test) else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load(test)? else {
+        return Ok(());
+    };
+    let card = |number: u32| {
+        let address = format!("10.6{number}.0.1");
+        let wish = wish(&format!("mlx5_{number}"));
+        nic.add(&wish.net(&format!("rail{number}"), &address, 9000, &[]))
+    };
+    let ports: Vec<_> = (0..3).map(card).collect::<Result<_>>()?;
+    let window = Window::open(&[])?;
+    let holders = ["mlx5_0", "mlx5_1", "mlx5_2"].map(hold);
+    let pids = holders.iter().map(|holder| holder.as_ref().map(|(_, pid)| *pid));
+    let pids: Vec<u32> = pids.flatten().collect();
+    // A CQ alone; one that asks for a change, by a call that fails; and a QP that passes to a child.
+    let keys = start("mlx5_0", "400", "0")?;
+    let args = ["--device", "mlx5_1", "--make", "400", "--modify", "1"];
+    let changes = Traffic::start("devx-objects", &args)?;
+    changes.ready()?;
+    let args = ["--device", "mlx5_2", "--make", "500", "--heir", "yes"];
+    let heir = Traffic::start("devx-objects", &args)?;
+    heir.ready()?;
+    // Nobody counts the parent any more.
+    window.wait_looks(20)?;
+    for port in &ports {
+        port.grow("port_xmit_data", SENT)?;
+    }
+    window.wait_looks(10)?;
+    let sample = window.close()?;
+    let sent = |at: usize| -> Result<Value> { Ok(sample.process(pids[at])?.field("tx_bytes").clone()) };
+    ensure!(
+        sent(0)?["total"] == 4 * SENT,
+        "{} lost {}",
+        sent(0)?,
+        sample.losses()
+    );
+    for at in [1, 2] {
+        let sent = sent(at)?;
+        ensure!(
+            sent["source"] == "port" && sent["total"].is_null() && sent["at_least"]["total"] == 0,
+            "mlx5_{at}: {sent}"
+        );
+    }
+    drop((keys, changes, heir, holders));
+    Ok(())
+}
+
 #[test]
 fn each_object_past_the_kernel_is_an_event() -> Result<()> {
     let Some(_lab) = Lab::enter("DEVX events") else {

@@ -47,9 +47,9 @@ pub(super) struct Device {
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
     errors: Errors,
-    /// Who had it open when the open files of all processes were last looked at, and when that was; `None` if
-    /// some could not be read.
-    searched: Option<(u64, Arc<[u32]>)>,
+    /// Who had it open when the open files of all processes were last looked at, by how many descriptors, and
+    /// when that was; `None` if some could not be read, or a process has ended since.
+    searched: Option<(u64, u64, Arc<[u32]>)>,
     /// What its QPs counted; `None` until one of them has a slot.
     pub(super) flow: Option<Box<Flow>>,
 }
@@ -370,8 +370,16 @@ impl Devices {
                 .iter()
                 .filter(|opener| *opener.device == *device.name);
             let pids = own.map(|opener| opener.pid).collect();
-            device.searched = whole.then_some((sample.mono_ns, pids));
+            let files = sample.files.get(&*device.name).copied().unwrap_or(0);
+            device.searched = whole.then_some((sample.mono_ns, files, pids));
         }
+    }
+
+    /// A process ended, of which others may have got a descriptor since the last search.
+    pub(super) fn may_be_left(&mut self) {
+        self.by_index
+            .values_mut()
+            .for_each(|device| device.searched = None);
     }
 
     /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.
@@ -431,12 +439,17 @@ impl Devices {
             for port in device.ports.values_mut() {
                 ports.push(port.row((device.uid, &device.name), counted, now_ns));
             }
-            let searched = device.searched.as_ref();
-            let searched = searched.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < SEARCHED);
             let mut row = device.row.clone();
-            row.contexts = row
-                .contexts
-                .or_else(|| searched.map(|(_, pids)| Arc::clone(pids)));
+            if row.contexts.is_none() {
+                // Where there are more contexts than descriptors, somebody uses one without: by a mapping of
+                // the file, or it is on its way in a socket.
+                let holds = |(at_ns, files, _): &&(u64, u64, _)| {
+                    now_ns.saturating_sub(*at_ns) < SEARCHED && row.ctxs.is_none_or(|ctxs| ctxs <= *files)
+                };
+                let searched = device.searched.as_ref().filter(holds);
+                row.contexts = searched.map(|(.., pids)| Arc::clone(pids));
+                row.searched = true;
+            }
             rows.push(row);
         }
         (rows, ports)
@@ -457,6 +470,9 @@ impl Device {
         } else {
             DeviceState::Registered
         };
+        if reading.contexts.is_some() {
+            self.searched = None;
+        }
         self.row = DeviceRow {
             state: Some(state),
             node_guid: self.guid.map(names::guid),

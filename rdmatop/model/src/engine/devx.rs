@@ -2,7 +2,12 @@
 //!
 //! A destroy names only the object's number in its file, so the table keeps what each number is. The kernel
 //! destroys the objects of a file with it, without a call: they are gone when their process has ended, or has
-//! been among those that have the device open and is no more.
+//! been among those that have the device open and is no more. A file that another process has got from it
+//! outlives it: the kernel then lists a context without a process, and `shares.rs` takes the device for one
+//! that anybody may use. Where it lists no contexts, only a search of open files after the end tells.
+//!
+//! A call can also change queue pairs that the kernel lists, whosever: from then on the states, PSNs and path
+//! MTUs of all queue pairs of the device may be others than records say.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,9 +65,12 @@ struct Counts {
     made: Tally,
     destroyed: Tally,
     there: Tally,
+    /// Changes that it asked for.
+    modified: u64,
     /// An object that is not remembered was made: `there` is a lower bound.
     short: bool,
-    /// Data can move through one of these, until the process ends or closes the device.
+    /// Data can move through one of these, or through what was modified, until the process ends or closes the
+    /// device.
     unremembered: bool,
     /// Data could move since [`Devx::carriers`] was last asked.
     carried: bool,
@@ -85,11 +93,13 @@ pub(super) struct Devx {
     counts: BTreeMap<Maker, Counts>,
     /// Devices on which there were some through which data can move.
     used: BTreeSet<u64>,
+    /// Devices on which something was modified; 0: any.
+    pub(super) modified: BTreeSet<u64>,
 }
 
 impl Devx {
-    /// Folds in the record of an object that was made or destroyed.
-    pub(super) fn apply(&mut self, record: &DevxRecord, machine: &mut Machine, now: Now) -> Event {
+    /// Folds in the record of an object that was made or destroyed, which is an event, or of a change.
+    pub(super) fn apply(&mut self, record: &DevxRecord, machine: &mut Machine, now: Now) -> Option<Event> {
         let prefix = &record.prefix;
         let made = prefix.kind == kind::DEVX_CREATE;
         let what = if made {
@@ -112,6 +122,13 @@ impl Devx {
             owner.process.unwrap_or(0),
             device.as_ref().map_or(0, |(uid, _)| *uid),
         );
+        if prefix.kind == kind::DEVX_MODIFY {
+            self.modified.insert(maker.1);
+            let counts = self.counts.entry(maker).or_default();
+            counts.modified += 1;
+            (counts.unremembered, counts.carried, counts.listed) = (true, true, false);
+            return None;
+        }
         let place = (prefix.object, record.handle);
         let kind = if made {
             let kind = DevxKind::of(known(record.opcode));
@@ -130,7 +147,7 @@ impl Devx {
         event.devx = Some(kind).filter(|kind| *kind != DevxKind::Unknown);
         event.device = device.map(|(_, name)| name);
         attribute(&mut event, owner, prefix);
-        event
+        Some(event)
     }
 
     fn made(&mut self, place: (u64, u32), maker: Maker, kind: DevxKind, since_ns: u64) {
@@ -210,6 +227,7 @@ impl Devx {
             {
                 sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
+            mine.modified += theirs.modified;
             mine.short |= theirs.short;
             mine.unremembered |= theirs.unremembered;
             mine.carried |= theirs.carried;
@@ -255,7 +273,9 @@ impl Devx {
             self.objects
                 .retain(|_, numbered| is_there(&mut numbered.now) | is_there(&mut numbered.before));
         }
-        self.used.retain(|device| machine.devices.get(*device).is_some());
+        let is_there = |device: &u64| machine.devices.get(*device).is_some();
+        self.used.retain(is_there);
+        self.modified.retain(|device| *device == 0 || is_there(device));
     }
 
     /// The processes and devices with objects through which data can have moved since this was last asked.
@@ -272,12 +292,13 @@ impl Devx {
         self.counts.keys().map(|(process, _)| *process).collect()
     }
 
-    /// How many objects a process was seen to make, and how many of its objects to be destroyed.
-    pub(super) fn calls_of(&self, process: u64) -> [u64; 2] {
+    /// How many objects a process was seen to make, how many of its objects to be destroyed, and how many
+    /// changes to ask for.
+    pub(super) fn calls_of(&self, process: u64) -> [u64; 3] {
         let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
-        let each = of_it.map(|(_, counts)| [counts.made, counts.destroyed].map(|tally| tally.iter().sum()));
-        each.fold([0; 2], |[made, destroyed], [more, less]: [u64; 2]| {
-            [made + more, destroyed + less]
+        of_it.fold([0; 3], |[made, destroyed, modified], (_, counts)| {
+            let [more, less]: [u64; 2] = [counts.made, counts.destroyed].map(|tally| tally.iter().sum());
+            [made + more, destroyed + less, modified + counts.modified]
         })
     }
 
@@ -294,6 +315,7 @@ impl Devx {
             kinds.filter(|(_, count)| *count > 0).collect()
         };
         let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
+        let of_it = of_it.filter(|(_, counts)| [counts.made, counts.destroyed] != [Tally::default(); 2]);
         let rows = of_it.map(|((_, device), counts)| DevxObjects {
             device: devices.get(*device).map(|device| Arc::clone(&device.name)),
             device_uid: Some(*device).filter(|uid| *uid != 0),

@@ -25,6 +25,8 @@ pub(super) struct Losses {
     total: [u64; CAUSES],
     /// When it was last reported that a call of a verb may be in no count.
     calls_ns: Option<u64>,
+    /// When it was last reported that a record is missing; 0: never.
+    records_ns: u64,
     pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
@@ -159,6 +161,7 @@ impl Losses {
         if !loses_work(cause) {
             qps.want_repair(now.mono_ns);
         }
+        self.records_ns = now.mono_ns.max(1);
         out(&event(name(cause), delta, now));
     }
 
@@ -169,6 +172,11 @@ impl Losses {
             .enumerate()
             .filter(|(cause, _)| loses_records(*cause))
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// When it was last reported that a record is missing; 0: never.
+    pub(super) fn of_records_ns(&self) -> u64 {
+        self.records_ns
     }
 
     /// How often a QP began to be without a counter slot.

@@ -244,6 +244,7 @@ impl Engine {
             }
             Input::ProcessGone { pid, start_ticks } => {
                 self.snapshots.shares.gone(pid);
+                self.machine.devices.may_be_left();
                 self.machine.process_gone(pid, start_ticks, now_ns);
             }
             Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
@@ -285,7 +286,11 @@ impl Engine {
         match record {
             Record::Qp(record) => machine.qp_record(record, traffic, self.config.timelines, now, out),
             Record::Object(record) => out(&machine.object_record(record, now)),
-            Record::Devx(record) => out(&self.devx.apply(record, machine, now)),
+            Record::Devx(record) => {
+                if let Some(event) = self.devx.apply(record, machine, now) {
+                    out(&event);
+                }
+            }
             Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
             Record::Verb(record) => {
                 if let Some(event) = self.verbs.failure(record, machine, now) {

@@ -118,13 +118,14 @@ impl Batches {
         known.new = Some(Batch { at_ns, port, qps });
     }
 
-    /// What is known of a port at `now_ns`. `all_told`: no record was lost since rdmatop's start, so that
-    /// what a modify set is known. `all_listed`: nobody has queue pairs that are not among `qps`.
+    /// What is known of a port at `now_ns`. `told_ns`: no record was lost since then, so that of a queue pair
+    /// that was made later it is known what each modify set. `all_listed`: nobody has queue pairs that are not
+    /// among `qps`.
     pub(super) fn look(
         &mut self,
         place: Place,
         qps: &[Arc<QpRow>],
-        (all_told, all_listed): (bool, bool),
+        (told_ns, all_listed): (u64, bool),
         now_ns: u64,
     ) -> Option<&mut Shown> {
         let port = self.ports.get_mut(&place)?;
@@ -139,7 +140,7 @@ impl Batches {
             let others = std::mem::replace(&mut port.others, !all_listed);
             port.shown = None;
             if let Some(last) = port.last.take() {
-                port.shown = last.until(&new, rows(), (all_told, others));
+                port.shown = last.until(&new, rows(), (told_ns, others));
                 if last.psns_moved(&new) {
                     port.still = 0;
                 } else if last.packets(&new) >= ENOUGH {
@@ -260,7 +261,7 @@ impl Batch {
         &self,
         new: &Self,
         rows: impl Iterator<Item = &'a QpRow>,
-        (all_told, others): (bool, bool),
+        (told_ns, others): (u64, bool),
     ) -> Option<Shown> {
         let elapsed = new
             .at_ns
@@ -284,7 +285,13 @@ impl Batch {
             let readings = self.qps.get(&row.qpn).zip(new.qps.get(&row.qpn));
             let moved = readings.and_then(|(before, now)| moves(row, before, now, passed));
             unknown |= moved.is_none_or(|(_, is_whole)| !is_whole);
-            let moved = moved.map(|(qp, _)| if all_told { qp } else { qp.of_any_path() });
+            let moved = moved.map(|(qp, _)| {
+                if is_told(row, told_ns) {
+                    qp
+                } else {
+                    qp.of_any_path()
+                }
+            });
             qps.extend(moved);
         }
         let rates = PortRates {
@@ -309,6 +316,11 @@ impl Batch {
             is_new: true,
         })
     }
+}
+
+/// Whether a record of each modify of a queue pair was read, if none was lost since `told_ns`; 0: ever.
+fn is_told(row: &QpRow, told_ns: u64) -> bool {
+    told_ns == 0 || row.born_mono_ns.is_some_and(|born_ns| born_ns > told_ns)
 }
 
 /// How fast the PSNs of a queue pair moved, and whether both are known; `None` if it was another one, or a
@@ -340,4 +352,22 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
         may_read,
     };
     Some((rates, is_whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_casts_doubt_on_the_path_mtu_of_what_was_there_alone() {
+        let told = |born_mono_ns, told_ns| {
+            let row = QpRow {
+                born_mono_ns,
+                ..QpRow::default()
+            };
+            is_told(&row, told_ns)
+        };
+        assert!(told(Some(5), 0) && told(None, 0));
+        assert!(told(Some(8), 7) && !told(Some(7), 7) && !told(Some(5), 7) && !told(None, 7));
+    }
 }

@@ -16,7 +16,7 @@ use super::{
     programs::Programs,
     psn_batches::{Batches, Place},
     psn_shares::Way,
-    unlisted::{Makers, Told},
+    unlisted::{Makers, Tenant, Told},
 };
 use crate::{
     input::{EbpfState, ProcessFacts, PsnReading},
@@ -83,6 +83,10 @@ impl Port {
     /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
     /// over once it is known.
     fn may_hide(&mut self, openers: &[Opener], now: Last) {
+        // While nobody says who has the device open, nobody is known to have closed it.
+        if openers.iter().any(|opener| opener.user == User::Unknown) {
+            self.hidden.values_mut().for_each(|(last, _)| *last = now);
+        }
         for opener in openers {
             match opener.unlisted {
                 Some(why) => {
@@ -207,8 +211,8 @@ struct PortUsers<'a> {
     records: bool,
     /// Records say of each queue pair when it came and went, but for those that were lost.
     follows: bool,
-    /// No record was ever lost.
-    all_told: bool,
+    /// No record was lost since then, ns.
+    told_ns: u64,
     /// Programs are being attached.
     starts: bool,
     now_ns: u64,
@@ -299,10 +303,12 @@ impl Shares {
     }
 
     /// Keeps what /proc said of a process without a row that was asked for; returns the facts of others.
-    pub(super) fn learn(&mut self, facts: ProcessFacts, processes: &Processes) -> Option<ProcessFacts> {
+    pub(super) fn learn(&mut self, mut facts: ProcessFacts, processes: &Processes) -> Option<ProcessFacts> {
         if processes.holder(facts.pid).is_some() || !self.asked.contains_key(&facts.pid) {
             return Some(facts);
         }
+        // As rows have it.
+        facts.user = facts.user.or_else(|| Some(facts.uid?.to_string()));
         self.strangers.insert(facts.pid, facts);
         None
     }
@@ -380,7 +386,7 @@ impl Shares {
             makers,
             records,
             follows: programs.follow_qps(),
-            all_told: losses.records() == 0,
+            told_ns: losses.of_records_ns(),
             starts: matches!(programs.ebpf().state, EbpfState::Starting),
             now_ns,
         })
@@ -465,7 +471,13 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        for qp in seen.qps.iter().filter(|qp| could_carry(qp, last_ns)) {
+        let modified = seen
+            .devices
+            .iter()
+            .filter(|device| seen.makers.modified_some_of(device));
+        let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).collect();
+        let carries = |qp: &&Arc<QpRow>| could_carry(qp, last_ns, modified.contains(&qp.device_uid));
+        for qp in seen.qps.iter().filter(carries) {
             let Some(device) = qp.device_uid else {
                 continue;
             };
@@ -548,24 +560,25 @@ impl Shares {
         if !device.may_hide_qps() {
             return Vec::new();
         }
-        let Some(contexts) = device
-            .contexts
-            .as_ref()
-            .filter(|_| seen.makers.since_ns.is_some())
-        else {
-            return vec![Opener::UNKNOWN];
+        let contexts = device.contexts.as_deref();
+        let contexts = contexts.filter(|_| seen.makers.since_ns.is_some());
+        let known = contexts.unwrap_or_default().iter();
+        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).collect();
+        if contexts.is_none() {
+            users.insert(None);
+        }
+        let ports = self.ports.range((device.uid, 0)..=(device.uid, u32::MAX));
+        let tenant = |user: &User| match user {
+            User::Process(process) => seen.processes.get(*process).map(Told::from)?.tenant(),
+            _ => None,
         };
-        let users: BTreeSet<_> = contexts.iter().map(|pid| self.told(*pid, seen)?.user).collect();
-        let opener = |pid: &u32| {
-            let mut opener = self.opener(*pid, device.uid, seen);
-            let made = matches!(opener.user, User::Process(process) if seen.makers.all.contains(&process));
-            // What its objects are stands in its own memory: other users' bytes do not depend on its word.
-            if made && users.len() > 1 && opener.unlisted.is_none() {
-                (opener.unlisted, opener.all_seen) = (Some(Unlisted::Made), false);
-            }
-            opener
+        let tenants = ports.flat_map(|(_, port)| port.users.keys()).map(tenant);
+        let tenants: Vec<Option<Tenant<'_>>> = tenants.collect();
+        let opener = |pid: &u32| self.opener(*pid, device, seen, &tenants);
+        let mut openers: Vec<Opener> = match contexts {
+            Some(contexts) => contexts.iter().map(opener).collect(),
+            None => vec![Opener::UNKNOWN],
         };
-        let mut openers: Vec<Opener> = contexts.iter().map(opener).collect();
         let now = Last {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
@@ -592,7 +605,15 @@ impl Shares {
         openers
     }
 
-    fn opener(&self, pid: u32, device: u64, seen: &PortUsers<'_>) -> Opener {
+    /// What is known of a process that has a device open of which these are the users. Other tenants' bytes
+    /// do not depend on its word: neither on what its objects are, nor on the names of its libraries.
+    fn opener(
+        &self,
+        pid: u32,
+        device: &DeviceRow,
+        seen: &PortUsers<'_>,
+        users: &[Option<Tenant<'_>>],
+    ) -> Opener {
         let user = seen
             .processes
             .holder(pid)
@@ -603,11 +624,18 @@ impl Shares {
                 ..Opener::UNKNOWN
             };
         };
-        let unlisted = seen.makers.of(told, Some(device));
+        let made = told
+            .process
+            .is_some_and(|process| seen.makers.all.contains(&process));
+        // What was made in a file that it got is no call of its own.
+        let all_seen = !made && !device.searched && seen.makers.saw_all_of(told);
+        let doubt = (!all_seen).then_some(if made { Unlisted::Made } else { Unlisted::Unknown });
+        let doubt = doubt.filter(|_| told.may_deceive(users));
+        let unlisted = seen.makers.of(told, Some(device.uid)).or(doubt);
         Opener {
             user,
             unlisted,
-            all_seen: unlisted.is_none() && seen.makers.saw_all_of(told),
+            all_seen: all_seen && unlisted.is_none(),
         }
     }
 
@@ -641,9 +669,11 @@ impl Shares {
             && device.may_hide_qps()
             && processes.count() == 1;
         let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
+        // Path MTUs and PSNs may be others than modifies said.
+        let may_ask = may_ask && !seen.makers.modified_some_of(device);
         let batches = Some(&mut self.batches).filter(|_| may_ask);
         let all_listed = all_known && port.hidden.is_empty() && !seen.makers.carry(device.uid);
-        let knows = (seen.all_told, all_listed);
+        let knows = (seen.told_ns, all_listed);
         let shown = batches.and_then(|batches| batches.look(place, seen.qps, knows, seen.now_ns));
         let new_seconds = shown
             .as_ref()
@@ -705,13 +735,13 @@ fn whole(count: f64) -> u64 {
     whole
 }
 
-/// Whether data can have moved through it since `last_ns`.
-fn could_carry(qp: &QpRow, last_ns: u64) -> bool {
+/// Whether data can have moved through it since `last_ns`; `modified`: in whatever state it seems to be.
+fn could_carry(qp: &QpRow, last_ns: u64, modified: bool) -> bool {
     if is_of_the_core(qp) {
         return false;
     }
     // RESET, INIT, ERR.
-    let able = qp.state.is_none_or(|state| !matches!(state.0, 0 | 1 | 6));
+    let able = modified || qp.state.is_none_or(|state| !matches!(state.0, 0 | 1 | 6));
     let step = qp.timeline.last().map(|step| step.mono_ns);
     let changed = step.max(qp.born_mono_ns).is_some_and(|at_ns| at_ns >= last_ns);
     changed || (able && !qp.exited)

@@ -4,14 +4,18 @@
 //! (`devx_obj_create`). Of a process that started after programs saw each call, its calls tell, and their
 //! records what it made: a process with completion queues or memory keys alone is no user of a port. Of one
 //! that ran before, the names of its libraries are all there is: a program that has such a library linked
-//! into it, or that calls libmlx5 itself, is not recognized by them.
+//! into it, or that calls libmlx5 itself, is not recognized by them. Names are its own word, as what its
+//! objects are is in its own memory: they are believed where they concern its own tenant alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rdmatop_common::devx::{CREATE, DESTROY};
+use rdmatop_common::devx::{CREATE, DESTROY, MODIFY};
 
 use super::{devx::Devx, losses::Losses, processes::Process, programs::Programs, verbs::Verbs};
-use crate::{input::ProcessFacts, snapshot::Unlisted};
+use crate::{
+    input::ProcessFacts,
+    snapshot::{DeviceRow, Unlisted},
+};
 
 /// Libraries that make queue pairs past the kernel, by the beginnings of their names. UCX does so in the
 /// module that opens verbs devices (`libuct_ib.so`, since 1.18 `libuct_ib_mlx5.so`), which it loads later
@@ -25,12 +29,40 @@ fn makes_its_own(libraries: Option<&[String]>) -> bool {
     libraries.is_none_or(|libraries| libraries.iter().any(own))
 }
 
+/// The container or pod of a workload that root named. Jobs of Slurm are none: each has the user of whoever
+/// submits it.
+fn place(workload: Option<&str>, claimed: bool) -> Option<&str> {
+    workload.filter(|name| !claimed && !name.starts_with("slurm "))
+}
+
+/// Whose a process is: a user, in a container or pod of root's or outside of any. Those of two containers are
+/// not one, though users there may have one number.
+pub(super) type Tenant<'a> = (&'a str, Option<&'a str>);
+
+impl<'a> Told<'a> {
+    /// `None` if that is not known: a root that may be in a container of a user's own.
+    pub(super) fn tenant(&self) -> Option<Tenant<'a>> {
+        let user = self.user?;
+        (!self.claims || user != "root").then_some((user, self.place))
+    }
+
+    /// Whether it can deceive one of these: root outside of containers does not, and nobody himself.
+    pub(super) fn may_deceive(&self, others: &[Option<Tenant<'_>>]) -> bool {
+        let own = self.tenant();
+        own != Some(("root", None)) && others.iter().any(|other| own.is_none() || own != *other)
+    }
+}
+
 /// What is known from /proc of a process: its user, when it started, when it was read, and its libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told<'a> {
     /// Its uid, if it has a row. One that makes a call gets one.
     pub(super) process: Option<u64>,
     pub(super) user: Option<&'a str>,
+    /// Its container or pod, as root named it.
+    place: Option<&'a str>,
+    /// A user may have named what it is in.
+    claims: bool,
     born_ns: u64,
     read_ns: u64,
     libraries: Option<&'a [String]>,
@@ -39,9 +71,12 @@ pub(super) struct Told<'a> {
 impl<'a> From<&'a Process> for Told<'a> {
     fn from(process: &'a Process) -> Self {
         let libraries = process.facts.libraries.as_ref();
+        let row = &process.facts;
         Self {
             process: Some(process.uid),
-            user: process.facts.user.as_deref(),
+            user: row.user.as_deref(),
+            place: place(row.workload.as_deref(), row.workload_claimed),
+            claims: row.workload_claimed,
             born_ns: process.born_ns,
             read_ns: process.read_ns,
             libraries: libraries.map(|libraries| libraries.as_slice()),
@@ -54,6 +89,8 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
         Self {
             process: None,
             user: facts.user.as_deref(),
+            place: place(facts.workload.as_deref(), facts.workload_claimed),
+            claims: facts.workload_claimed,
             born_ns: facts.born_ns,
             read_ns: facts.read_ns,
             libraries: facts.libraries.as_deref(),
@@ -66,8 +103,11 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
 pub(super) struct Makers {
     /// Since when each call is seen; `None` while calls are not seen.
     pub(super) since_ns: Option<u64>,
-    /// The processes that made objects of which no record tells what they are, and how many they made.
+    /// The processes that made objects of which no record tells what they are, or changed something of which
+    /// none tells where, and in how many calls.
     pub(super) made: BTreeMap<u64, u64>,
+    /// The devices on which queue pairs may be in other states than records say; 0: any.
+    modified: BTreeSet<u64>,
     /// The processes with objects through which data can move, and the devices of these; 0: not known.
     pub(super) carriers: BTreeSet<(u64, u64)>,
     /// The processes that made objects, of whatever kind they say.
@@ -80,14 +120,21 @@ impl Makers {
     /// Collects who has made objects so far, and since when each call is seen.
     pub(super) fn seen(verbs: &Verbs, devx: &mut Devx, programs: &Programs, losses: &Losses) -> Self {
         // A call makes its record before it is counted.
-        let mut made = verbs.callers_of(CREATE);
+        let mut made = verbs.callers_of(CREATE, false);
         made.retain(|process, calls| *calls > devx.calls_of(*process)[0]);
-        let mut destroyed = verbs.callers_of(DESTROY);
+        let mut destroyed = verbs.callers_of(DESTROY, false);
         destroyed.retain(|process, calls| *calls > devx.calls_of(*process)[1]);
+        for (process, calls) in verbs.callers_of(MODIFY, true) {
+            if calls > devx.calls_of(process)[2] {
+                *made.entry(process).or_default() += calls;
+                devx.modified.insert(0);
+            }
+        }
         let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
         Self {
             since_ns: since_ns.max(since_ns.and(losses.of_calls_ns())),
             made,
+            modified: devx.modified.clone(),
             destroyed: destroyed.into_keys().collect(),
             carriers: devx.take_carriers().into_iter().collect(),
             all: devx.makers(),
@@ -103,6 +150,12 @@ impl Makers {
     pub(super) fn saw_each_of(&self, process: Told<'_>) -> bool {
         let untold = |uid| self.made.contains_key(&uid) || self.destroyed.contains(&uid);
         self.saw_all_of(process) && !process.process.is_some_and(untold)
+    }
+
+    /// Whether queue pairs of a device may be in other states than records say.
+    pub(super) fn modified_some_of(&self, device: &DeviceRow) -> bool {
+        let modified = [0, device.uid].iter().any(|uid| self.modified.contains(uid));
+        modified && device.may_hide_qps()
     }
 
     /// Whether a process has objects through which data can move, on this device or anywhere.

@@ -449,11 +449,13 @@ impl Verbs {
         rows
     }
 
-    /// The processes of which calls of this verb have succeeded, by their uids, and how many calls.
-    pub(super) fn callers_of(&self, verb: u32) -> BTreeMap<u64, u64> {
+    /// The processes of which calls of this verb have succeeded, by their uids, and how many calls; of
+    /// `all`: also those that failed.
+    pub(super) fn callers_of(&self, verb: u32, all: bool) -> BTreeMap<u64, u64> {
         let mut callers = BTreeMap::new();
         for (_, calls) in self.rows.iter().filter(|(key, _)| key.verb == verb) {
             let (made, errors) = calls.own();
+            let errors = if all { 0 } else { errors };
             if made > errors {
                 *callers.entry(calls.process).or_default() += made - errors;
             }

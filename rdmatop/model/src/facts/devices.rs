@@ -81,6 +81,10 @@ pub struct DeviceRow {
     /// list; `None` if that is not known.
     #[serde(skip)]
     pub contexts: Option<Arc<[u32]>>,
+    /// They are those with a descriptor of its file. Whose the contexts are is not known: one may have got a
+    /// descriptor from a process that has ended.
+    #[serde(skip)]
+    pub searched: bool,
     /// Errors that its driver logged since rdmatop began; `None` where the kernel's log cannot be read.
     pub driver_errors: Option<u64>,
     /// The last of them.

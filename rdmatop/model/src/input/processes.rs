@@ -1,6 +1,6 @@
 //! Processes: what /proc says of them, their limits, their TCP connections, the devices that they have open.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use super::ReadAt;
 use crate::cause::Cause;
@@ -93,6 +93,8 @@ pub struct OpenersSample {
     pub mono_ns: u64,
     /// The processes that were found, by PID.
     pub found: Vec<Opener>,
+    /// How many descriptors of its file are open, by device, safe to print.
+    pub files: BTreeMap<String, u64>,
     /// The open files of some processes were not readable.
     pub hidden: bool,
     /// The search stopped at its limit, so processes may be missing.

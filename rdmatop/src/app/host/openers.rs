@@ -88,6 +88,7 @@ impl OpenerSource {
         OpenersSample {
             mono_ns: clock::read(ClockId::Monotonic),
             found: found.collect(),
+            files: openers.files.clone(),
             hidden: openers.hidden,
             cut: openers.cut,
         }

@@ -17,6 +17,8 @@ type Pair = (u32, Option<u32>, u8);
 const RTS: u8 = 3;
 /// The number of mlx5's `devx_obj_create`, which makes objects that the kernel does not list.
 const DEVX: u32 = 4097 << 16 | 4096;
+/// That of its `devx_obj_modify`, which changes queue pairs whether the kernel lists them or not.
+const MODIFY: u32 = 4097 << 16 | 4098;
 const UCX: &[&str] = &["libibverbs.so.1", "libuct.so.0", "libuct_ib.so.0"];
 const PLAIN: &[&str] = &["libibverbs.so.1", "libnccl.so.2", "libuct.so.0"];
 const RATE: u64 = 1_000_000;
@@ -45,10 +47,14 @@ struct Nic {
     contexts: Option<Vec<u32>>,
     /// How often each process made an object past the kernel, as is counted.
     made: BTreeMap<u32, u64>,
+    /// How often each one changed something past it, as is counted: these calls fail.
+    modified: BTreeMap<u32, u64>,
     /// Each process has a queue pair on a device without counters, too.
     beside: bool,
     /// Who has another NIC open.
     elsewhere: Vec<u32>,
+    /// Contexts of the NIC, where the kernel counts them.
+    ctxs: Option<u64>,
 }
 
 impl Nic {
@@ -64,8 +70,10 @@ impl Nic {
             sent: 77_000_000,
             contexts: None,
             made: BTreeMap::new(),
+            modified: BTreeMap::new(),
             beside: false,
             elsewhere: Vec::new(),
+            ctxs: None,
         };
         if ebpf {
             nic.attach();
@@ -96,13 +104,22 @@ impl Nic {
 
     /// What /proc says of a process now.
     fn born(&mut self, pid: u32, born_ns: u64, libraries: &[&str]) {
-        self.born_of(None, pid, born_ns, libraries);
+        self.born_of("ana", pid, born_ns, libraries);
     }
 
-    fn born_of(&mut self, user: Option<&str>, pid: u32, born_ns: u64, libraries: &[&str]) {
+    fn born_of(&mut self, user: &str, pid: u32, born_ns: u64, libraries: &[&str]) {
+        self.born_in((user, None), pid, born_ns, libraries);
+    }
+
+    /// One of this user, in this workload; `?` at its end: which a user may have named.
+    fn born_in(&mut self, tenant: (&str, Option<&str>), pid: u32, born_ns: u64, libraries: &[&str]) {
         self.apply(Input::Process(Box::new(ProcessFacts {
             pid,
-            user: user.map(str::to_owned),
+            // Of whoever has no name the number is known.
+            uid: tenant.0.parse().ok(),
+            user: Some(tenant.0.to_owned()).filter(|user| user.parse::<u32>().is_err()),
+            workload: tenant.1.map(str::to_owned),
+            workload_claimed: tenant.1.is_some_and(|name| name.ends_with('?')),
             start_ticks: 7,
             born_ns,
             read_ns: self.second * SECOND,
@@ -119,10 +136,26 @@ impl Nic {
         self.object(pid, place, Some(opcode));
     }
 
+    /// A call of a process changed something past the kernel, as is counted.
+    fn modify(&mut self, pid: u32) {
+        *self.modified.entry(pid).or_default() += 1;
+        self.call(pid, (0xf000, 1), None, kind::DEVX_MODIFY);
+    }
+
     fn object(&mut self, pid: u32, place: (u64, u32), opcode: Option<u32>) {
+        let kind = if opcode.is_some() {
+            kind::DEVX_CREATE
+        } else {
+            kind::DEVX_DESTROY
+        };
+        self.call(pid, place, opcode, kind);
+    }
+
+    fn call(&mut self, pid: u32, place: (u64, u32), opcode: Option<u32>, kind: u16) {
         let Record::Devx(mut record) = devx(self.second * SECOND, pid, place, opcode, 500) else {
             unreachable!()
         };
+        record.prefix.kind = kind;
         record.prefix.device = bytes("nic0");
         // As `born` says it in ticks.
         record.owner_start_ns = 70_000_000;
@@ -140,6 +173,8 @@ impl Nic {
         let mut device = rxe(0, "nic0");
         device.driver = Some(self.driver.into());
         device.resources = [("qp".to_owned(), pairs.len() as u64)].into();
+        let ctxs = self.ctxs.map(|ctxs| ("ctx".to_owned(), ctxs));
+        device.resources.extend(ctxs);
         device.contexts.clone_from(&self.contexts);
         device.ports[0].link_layer = Some("Ethernet".into());
         device.ports[0].counters = vec![RawReading {
@@ -192,13 +227,38 @@ impl Nic {
             let (pid, verb) = (*pid, DEVX);
             (VerbKey { pid, verb }, stats)
         });
-        let verbs = calls.collect();
+        let changes = self.modified.iter().map(|(pid, calls)| {
+            let mut stats = VerbStats::new_zeroed();
+            (stats.calls, stats.errors) = (*calls, *calls);
+            let (pid, verb) = (*pid, MODIFY);
+            (VerbKey { pid, verb }, stats)
+        });
+        let verbs = calls.chain(changes).collect();
         self.apply(Input::Verbs(Box::new(VerbsSample {
             mono_ns: self.second * SECOND,
             verbs,
             ..VerbsSample::default()
         })));
         self.engine.tick(at(self.second * SECOND))
+    }
+
+    /// A search of all open files found these, and so many descriptors.
+    fn search(&mut self, pids: &[u32], files: u64, hidden: bool) {
+        let opener = |pid: &u32| Opener {
+            device: "nic0".into(),
+            pid: *pid,
+            user: None,
+            comm: None,
+            workload: None,
+            libraries: None,
+        };
+        self.apply(Input::Openers(Box::new(OpenersSample {
+            mono_ns: self.second * SECOND,
+            found: pids.iter().map(opener).collect(),
+            files: [("nic0".to_owned(), files)].into(),
+            hidden,
+            cut: false,
+        })));
     }
 
     /// Two such seconds.
@@ -576,20 +636,105 @@ fn of_maker(opcodes: &[u32], contexts: &[u32]) -> (Nic, Arc<Snapshot>) {
 
 #[test]
 fn bytes_of_a_user_do_not_depend_on_what_another_one_says_of_his_objects() {
-    let shown_beside = |user: &str| {
+    let shown_beside = |user: &str, pod: Option<&str>| {
         let mut nic = Nic::new("mlx5_core");
         nic.contexts = Some(vec![231, 240]);
         let pairs = [(20, Some(240), 3)];
         nic.second(RATE, &pairs);
-        nic.born_of(Some("train"), 240, 0, PLAIN);
+        nic.born_of("train", 240, 0, PLAIN);
         // Completion queues and keys, as its memory has it when the call returns.
         nic.devx(231, 0x400);
         nic.devx(231, 0x200);
-        nic.born_of(Some(user), 231, SECOND + 1, UCX);
+        nic.born_in((user, pod), 231, SECOND + 1, UCX);
         shown(&later(&mut nic, &pairs), 240)
     };
-    assert_eq!(shown_beside("train"), EXACT);
-    assert_eq!(shown_beside("mallory"), AT_MOST);
+    assert_eq!(shown_beside("train", None), EXACT);
+    assert_eq!(shown_beside("mallory", None), AT_MOST);
+    assert_eq!(
+        shown_beside("train", Some("pod 7e2d")),
+        AT_MOST,
+        "whoever has that number there"
+    );
+    assert_eq!(shown_beside("root", None), EXACT);
+    assert_eq!(shown_beside("root", Some("docker 1f")), AT_MOST);
+}
+
+#[test]
+fn names_of_libraries_are_believed_about_their_own_tenant_alone() {
+    let pairs = [(10, Some(231), RTS)];
+    let shown_beside = |user, other, born_ns| {
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 240]);
+        nic.second(RATE, &pairs);
+        // A program with libmlx5 linked into it has no name of a library.
+        nic.born_in(user, 231, 0, PLAIN);
+        nic.born_in(other, 240, born_ns, &[]);
+        shown(&later(&mut nic, &pairs), 231)
+    };
+    let (ana, bob) = (("ana", None), ("bob", None));
+    assert_eq!(shown_beside(ana, bob, 0), AT_MOST);
+    assert_eq!(shown_beside(ana, bob, SECOND + 1), EXACT, "its calls tell");
+    assert_eq!(shown_beside(ana, ana, 0), EXACT);
+    // Agents of root's, which have every device open; and what anybody runs in a container as root.
+    assert_eq!(shown_beside(ana, ("root", None), 0), EXACT);
+    for place in ["docker 1f", "docker 1f?"] {
+        assert_eq!(shown_beside(ana, ("root", Some(place)), 0), AT_MOST);
+        assert_eq!(shown_beside(("root", None), ("root", Some(place)), 0), AT_MOST);
+    }
+    let pod = ("root", Some("pod 7e2d"));
+    assert_eq!(shown_beside(pod, pod, 0), EXACT);
+    assert_eq!(
+        shown_beside(pod, ("root", Some("pod 7e2d?")), 0),
+        AT_MOST,
+        "he says"
+    );
+    assert_eq!(shown_beside(("4000", None), ("4000", None), 0), EXACT);
+    assert_eq!(shown_beside(("4000", None), ("4001", None), 0), AT_MOST);
+    let job = |name| ("ana", Some(name));
+    assert_eq!(shown_beside(job("slurm 12.0"), job("slurm 13.0"), 0), EXACT);
+}
+
+#[test]
+fn whose_context_is_not_known_may_be_anybody_s_who_has_a_descriptor() {
+    let pairs = [(10, Some(231), RTS)];
+    // The second process was born under our eyes, and makes no call.
+    let begun = |user: &str, contexts: Option<&[u32]>| {
+        let mut nic = Nic::new("mlx5_core");
+        (nic.contexts, nic.ctxs) = (contexts.map(<[u32]>::to_vec), Some(2));
+        nic.second(RATE, &pairs);
+        nic.born(231, SECOND + 1, PLAIN);
+        nic.born_of(user, 240, SECOND + 1, PLAIN);
+        nic.second(RATE, &pairs);
+        nic
+    };
+    let found = |nic: &mut Nic, files: u64| {
+        nic.search(&[231, 240], files, false);
+        shown(&later(nic, &pairs), 231)
+    };
+    assert_eq!(
+        shown(&later(&mut begun("bob", Some(&[231, 240])), &pairs), 231),
+        EXACT
+    );
+    // It may have got it from one that has ended.
+    assert_eq!(found(&mut begun("bob", None), 2), AT_MOST);
+    assert_eq!(found(&mut begun("root", None), 2), EXACT);
+    let mut nic = begun("ana", None);
+    assert_eq!(found(&mut nic, 2), EXACT);
+    // Somebody has a mapping alone.
+    nic.ctxs = Some(3);
+    assert_eq!(found(&mut nic, 2), AT_MOST);
+    assert_eq!(found(&mut nic, 3), EXACT);
+    // Who had made one ends: whoever got its file is in no search before.
+    nic.devx(250, 0x500);
+    nic.born_of("bob", 250, SECOND + 1, UCX);
+    nic.second(RATE, &pairs);
+    nic.apply(Input::ProcessGone {
+        pid: 250,
+        start_ticks: Some(7),
+    });
+    later(&mut nic, &pairs);
+    assert_eq!(shown(&nic.second(RATE, &pairs), 231), AT_MOST);
+    assert_eq!(found(&mut nic, 3), EXACT);
 }
 
 #[test]
@@ -613,6 +758,62 @@ fn the_port_of_a_queue_pair_past_the_kernel_is_its_owner_s() {
     assert_eq!(sent(&snapshot, Some(231)), None);
     let snapshot = later(&mut nic, &[(20, Some(240), 1)]);
     assert!(!snapshot.judgement.unexplained.is_empty());
+}
+
+/// Two processes of which each call is seen: one with a queue pair in RTS, one with another in INIT.
+fn one_and_an_idle_one() -> (Nic, [Pair; 2]) {
+    let pairs = [(10, Some(231), RTS), (20, Some(240), 1)];
+    let mut nic = Nic::new("mlx5_core");
+    nic.contexts = Some(vec![231, 240]);
+    nic.second(RATE, &pairs);
+    for pid in [231, 240] {
+        nic.born(pid, SECOND + 1, PLAIN);
+    }
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), EXACT);
+    (nic, pairs)
+}
+
+#[test]
+fn who_changes_queue_pairs_past_the_kernel_may_use_them_in_any_state() {
+    let (mut nic, pairs) = one_and_an_idle_one();
+    nic.modify(240);
+    assert_eq!(shown(&nic.second(RATE, &pairs), 231), AT_MOST);
+    let snapshot = later(&mut nic, &pairs);
+    assert_eq!([231, 240].map(|pid| shown(&snapshot, pid)), [AT_MOST, AT_MOST]);
+    assert_eq!(
+        snapshot.processes[1].devx.as_deref(),
+        Some(&Vec::new()),
+        "it made none"
+    );
+    // Who is alone is so also when it does so itself.
+    let (mut nic, pairs) = one_and_an_idle_one();
+    nic.contexts = Some(vec![231]);
+    nic.modify(231);
+    assert_eq!(shown(&later(&mut nic, &pairs[..1]), 231), EXACT);
+}
+
+#[test]
+fn what_another_process_changed_past_the_kernel_is_still_its_owner_s() {
+    let (mut nic, pairs) = one_and_an_idle_one();
+    // A child of the second process calls, by the file that it got, and ends.
+    nic.modify(250);
+    nic.born(250, SECOND + 1, PLAIN);
+    nic.second(RATE, &pairs);
+    nic.modified.clear();
+    nic.apply(Input::ProcessGone {
+        pid: 250,
+        start_ticks: Some(7),
+    });
+    later(&mut nic, &pairs);
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
+}
+
+#[test]
+fn a_failed_change_without_a_record_may_have_been_one_of_any_device() {
+    let (mut nic, pairs) = one_and_an_idle_one();
+    nic.modified.insert(240, 1);
+    later(&mut nic, &pairs);
+    assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
 }
 
 #[test]
@@ -731,6 +932,12 @@ struct Life {
     /// It has queue pairs that the kernel does not list.
     unlisted: bool,
     listed: bool,
+    /// It has a queue pair in INIT, as records say, and has moved it on past the kernel.
+    changed: bool,
+    /// It got its file from a process that has ended; `Some(false)`: it has a mapping alone.
+    heir: Option<bool>,
+    /// It made queue pairs without a library that has a name, or is an heir: it deceives itself.
+    hides: bool,
     moved: u64,
 }
 
@@ -748,8 +955,13 @@ enum Happens {
     /// As the first, but the call is in no count.
     MakesUnseen,
     Connects,
+    /// Past the kernel: a record tells that there was a call.
+    ConnectsPastIt,
     Disconnects,
     Ends,
+    /// A child that it forks keeps its file, and what is in it. It has a descriptor, or a mapping alone.
+    LeavesHeir,
+    LeavesMapping,
     Nothing,
 }
 
@@ -763,8 +975,11 @@ fn happens() -> impl Strategy<Value = Happens> {
         Happens::MakesKeys,
         Happens::MakesUnseen,
         Happens::Connects,
+        Happens::ConnectsPastIt,
         Happens::Disconnects,
         Happens::Ends,
+        Happens::LeavesHeir,
+        Happens::LeavesMapping,
         Happens::Nothing,
         Happens::Nothing,
     ])
@@ -772,7 +987,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 proptest! {
     /// Processes come, load libraries, make queue pairs that are listed or not, and go, before and after
-    /// programs see it, and calls are lost. Each second one of the true users, or each, moves what the port
+    /// programs see it, and calls are lost. Each is another user's, and names of libraries say nothing of it.
+    /// Each second one of the true users, or each, moves what the port
     /// counts. What is shown as exact is what a process moved, and a bound is on its side of that.
     #[test]
     fn what_is_exact_is_true_whoever_comes_goes_and_is_not_seen(
@@ -789,15 +1005,16 @@ proptest! {
             let born_ns = nic.second * SECOND + 1;
             let is_seen = at >= on;
             let mut losses = [0; loss::COUNT as usize];
-            let fresh = |ucx, pid| Life { pid, born_ns, ucx, unlisted: false, listed: false, moved: 0 };
+            let fresh = |ucx, pid| Life { pid, born_ns, ucx, unlisted: false, listed: false, changed: false, heir: None, hides: false, moved: 0 };
             match (what, &mut lives[who]) {
                 (Happens::StartsPlain | Happens::StartsWithUcx, place @ None) => {
                     last_pid += 1;
                     *place = Some(fresh(matches!(what, Happens::StartsWithUcx), last_pid));
                 }
                 (Happens::LoadsUcx, Some(life)) => life.ucx = true,
-                (Happens::MakesUnlisted | Happens::MakesUnseen, Some(life)) if life.ucx => {
+                (Happens::MakesUnlisted | Happens::MakesUnseen, Some(life)) => {
                     life.unlisted = true;
+                    life.hides |= !life.ucx;
                     let is_counted = matches!(what, Happens::MakesUnlisted);
                     if is_seen && is_counted {
                         *nic.made.entry(life.pid).or_default() += 1;
@@ -811,17 +1028,30 @@ proptest! {
                 }
                 (Happens::MakesKeys, Some(life)) if is_seen => nic.devx(life.pid, 0x200),
                 (Happens::Connects, Some(life)) => life.listed = true,
+                (Happens::ConnectsPastIt, Some(life)) if is_seen => {
+                    life.changed = true;
+                    nic.modify(life.pid);
+                }
                 (Happens::Disconnects, Some(life)) => life.listed = false,
+                (Happens::LeavesHeir | Happens::LeavesMapping, Some(life)) if !life.listed && !life.changed => {
+                    nic.made.remove(&life.pid);
+                    nic.apply(Input::ProcessGone { pid: life.pid, start_ticks: Some(7) });
+                    last_pid += 1;
+                    let has_file = matches!(what, Happens::LeavesHeir);
+                    let heir = Some(life.heir.unwrap_or(true) && has_file);
+                    *life = Life { unlisted: life.unlisted, heir, hides: true, ..fresh(life.ucx, last_pid) };
+                }
                 (Happens::Ends, place @ Some(_)) => {
                     let pid = place.take().map_or(0, |life| life.pid);
                     nic.made.remove(&pid);
+                    nic.modified.remove(&pid);
                     nic.apply(Input::ProcessGone { pid, start_ticks: Some(7) });
                 }
                 _ => {}
             }
             losses[loss::VERB as usize] = lost;
             // Who can, moves: all of it, or a half each of two.
-            let mut users: Vec<&mut Life> = lives.iter_mut().flatten().filter(|life| life.listed || life.unlisted).collect();
+            let mut users: Vec<&mut Life> = lives.iter_mut().flatten().filter(|life| life.listed || life.unlisted || life.changed).collect();
             let mut rates: BTreeMap<u32, u64> = BTreeMap::new();
             let bytes = if users.is_empty() { 0 } else { moves * RATE };
             let first = at % users.len().max(1);
@@ -835,16 +1065,24 @@ proptest! {
                 *rates.entry(users[number].pid).or_default() += part;
             }
             nic.apply(Input::Losses(losses));
-            nic.contexts = Some(lives.iter().flatten().map(|life| life.pid).collect());
-            let pairs: Vec<Pair> = lives.iter().flatten().filter(|life| life.listed)
-                .map(|life| (life.pid, Some(life.pid), RTS)).collect();
+            let named = lives.iter().flatten().map(|life| life.heir.is_none().then_some(life.pid));
+            nic.contexts = named.collect();
+            nic.ctxs = Some(lives.iter().flatten().count() as u64);
+            let pairs: Vec<Pair> = lives.iter().flatten().filter(|life| life.listed || life.changed)
+                .map(|life| (life.pid, Some(life.pid), if life.listed { RTS } else { 1 })).collect();
             let snapshot = nic.second(bytes, &pairs);
-            for pid in nic.engine.needs().processes {
+            let needs = nic.engine.needs();
+            for pid in needs.processes {
                 if let Some(life) = lives.iter().flatten().find(|life| life.pid == pid) {
-                    nic.born(pid, life.born_ns, if life.ucx { UCX } else { PLAIN });
+                    nic.born_of(&pid.to_string(), pid, life.born_ns, if life.ucx { UCX } else { PLAIN });
                 }
             }
-            for life in lives.iter().flatten() {
+            if needs.openers {
+                let found = lives.iter().flatten().filter(|life| life.heir != Some(false));
+                let found: Vec<u32> = found.map(|life| life.pid).collect();
+                nic.search(&found, found.len() as u64, false);
+            }
+            for life in lives.iter().flatten().filter(|life| !life.hides) {
                 let Some(counter) = sent(&snapshot, Some(life.pid)) else { continue };
                 match counter.total_known() {
                     Known::Exact => prop_assert_eq!(counter.total, life.moved, "{:?}", life),
@@ -875,20 +1113,7 @@ fn before_linux_5_14_a_search_of_open_files_tells_who_has_a_device_open() {
     assert_eq!(shown(&later(&mut nic, &pairs), 231), AT_MOST);
     assert!(nic.engine.needs().openers, "who has it open?");
     let searched = |nic: &mut Nic, pids: &[u32], hidden: bool| {
-        let opener = |pid: &u32| Opener {
-            device: "nic0".into(),
-            pid: *pid,
-            user: None,
-            comm: None,
-            workload: None,
-            libraries: None,
-        };
-        nic.apply(Input::Openers(Box::new(OpenersSample {
-            mono_ns: nic.second * SECOND,
-            found: pids.iter().map(opener).collect(),
-            hidden,
-            cut: false,
-        })));
+        nic.search(pids, 0, hidden);
         shown(&later(nic, &pairs), 231)
     };
     assert_eq!(searched(&mut nic, &[231], false), EXACT);

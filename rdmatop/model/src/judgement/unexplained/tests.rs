@@ -329,7 +329,7 @@ fn who_has_the_device_open_is_a_candidate_with_job_and_library() {
         mono_ns: S,
         found,
         hidden,
-        cut: false,
+        ..OpenersSample::default()
     };
     let job = opener(
         231,
