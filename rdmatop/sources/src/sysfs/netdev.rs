@@ -110,8 +110,8 @@ mod tests {
             ("dummy0", "0x83", "unknown"),
             ("waiting", "0x1003", "dormant"),
         ] {
-            fake.sys(&format!("class/net/{name}/flags"), &format!("{flags}\n"))
-                .sys(&format!("class/net/{name}/operstate"), &format!("{operstate}\n"));
+            fake.sys(format!("class/net/{name}/flags"), format!("{flags}\n"))
+                .sys(format!("class/net/{name}/operstate"), format!("{operstate}\n"));
         }
         fake.sys("class/net/odd/flags", "0x1003\n");
         assert_eq!(netdev_down(&fake.root(), "off"), Some(NetdevDown::Off));

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::{
     diag::{Connection, FAMILIES, connection, request},
     octets::{Flow, Octets},
+    owners::SocketKey,
     totals::Totals,
 };
 use crate::{
@@ -251,7 +252,7 @@ impl TcpReader {
     fn search(
         &mut self,
         root: &Root,
-        wanted: &BTreeSet<u32>,
+        wanted: &BTreeSet<SocketKey>,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
     ) {
         let (mut found, cut) = owners::find(root, wanted, open_files::MOST);
@@ -282,6 +283,7 @@ impl TcpReader {
 
     /// Connections between two ports that were chosen.
     fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
+        let is_between_chosen = |one: &Connection| one.local.port() >= lowest && one.remote.port() >= lowest;
         let mut out = Vec::new();
         let mut socket = match self.socket.take() {
             Some(socket) => socket,
@@ -305,14 +307,14 @@ impl TcpReader {
                                 message: None,
                             });
                         }
-                        _ => out.extend(connection(message.payload)?),
+                        // Others are left at once: there may be millions.
+                        _ => out.extend(connection(message.payload)?.filter(is_between_chosen)),
                     }
                 }
                 Ok(Progress::More)
             })?;
         }
         self.socket = Some(socket);
-        out.retain(|one| one.local.port() >= lowest && one.remote.port() >= lowest);
         Ok(out)
     }
 }
@@ -428,8 +430,9 @@ mod tests {
         let after = of_sender(&mut reader).unwrap();
         assert_eq!(after.sent - before.sent, 100_000);
         assert_ne!(after.inode, 0);
-        let (owners, _) = owners::find(&Root::default(), &BTreeSet::from([after.inode]), open_files::MOST);
-        let owner = owners.get(&after.inode).unwrap();
+        let socket = (after.inode, after.user);
+        let (owners, _) = owners::find(&Root::default(), &BTreeSet::from([socket]), open_files::MOST);
+        let owner = owners.get(&socket).unwrap();
         assert_eq!(owner.pid, std::process::id());
         assert!(owner.is(&Root::default(), after.inode));
     }

@@ -25,22 +25,35 @@ impl Descriptor {
     }
 }
 
-/// The processes that have these sockets open, by inode, and whether some socket was not found because the
-/// search reads `most` files of one user. With several processes (a fork), the one with the lowest number.
-pub(super) fn find(root: &Root, inodes: &BTreeSet<u32>, most: usize) -> (BTreeMap<u32, Descriptor>, bool) {
+/// Inode and user of a socket. The kernel gives inodes away again after 2^32 sockets, whatever is still open
+/// (`get_next_ino`, fs/inode.c): a socket of another user may have the same.
+pub(super) type SocketKey = (u32, u32);
+
+/// The processes that have these sockets open, and whether some socket was not found because the search reads
+/// `most` files of one user. A process has those of its own user, and of root. With several processes (a
+/// fork), the one with the lowest number.
+pub(super) fn find(
+    root: &Root,
+    sockets: &BTreeSet<SocketKey>,
+    most: usize,
+) -> (BTreeMap<SocketKey, Descriptor>, bool) {
     let mut found = BTreeMap::new();
     let walk = open_files::walk(root, most, |pid, link, target| {
         let fd = link.file_name().and_then(|name| name.to_str()?.parse().ok());
-        let inode = socket(target).filter(|inode| inodes.contains(inode));
-        if let Some((fd, inode)) = fd.zip(inode) {
-            found.entry(inode).or_insert(Descriptor { pid, fd });
+        let of_any = |inode: &u32| sockets.range((*inode, 0)..=(*inode, u32::MAX)).next().is_some();
+        if let Some((fd, inode)) = fd.zip(socket(target).filter(of_any)) {
+            for key in [(inode, open_files::real_user(root, pid)), (inode, 0)] {
+                if sockets.contains(&key) {
+                    found.entry(key).or_insert(Descriptor { pid, fd });
+                }
+            }
         }
-        if found.len() == inodes.len() {
+        if found.len() == sockets.len() {
             return ControlFlow::Break(Ends::Walk);
         }
         ControlFlow::Continue(())
     });
-    let cut = walk.cut && found.len() < inodes.len();
+    let cut = walk.cut && found.len() < sockets.len();
     (found, cut)
 }
 
@@ -72,10 +85,21 @@ mod tests {
         }
         std::fs::create_dir_all(base.path().join("proc/sys")).unwrap();
         let root = Root::under(base.path());
-        let found = |most| find(&root, &BTreeSet::from([11, 12, 13]), most);
+        let me = open_files::real_user(&root, 7);
+        let found = |most| {
+            find(
+                &root,
+                &BTreeSet::from([11, 12, 13].map(|inode| (inode, me))),
+                most,
+            )
+        };
         let (first, second) = (Descriptor { pid: 7, fd: 3 }, Descriptor { pid: 10, fd: 6 });
-        assert_eq!(found(9), (BTreeMap::from([(11, first), (12, second)]), false));
-        assert_eq!(found(2), (BTreeMap::from([(11, first)]), true));
+        let both = BTreeMap::from([((11, me), first), ((12, me), second)]);
+        assert_eq!(found(9), (both, false));
+        assert_eq!(found(2), (BTreeMap::from([((11, me), first)]), true));
+        // A socket of another user that has the inode is not its.
+        let anothers = find(&root, &BTreeSet::from([(11, me + 1)]), 9);
+        assert_eq!(anothers.0, BTreeMap::new());
         assert!(first.is(&root, 11) && !first.is(&root, 12));
         assert!(!Descriptor { pid: 7, fd: 9 }.is(&root, 11));
     }

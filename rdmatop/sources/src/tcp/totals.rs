@@ -7,7 +7,10 @@ use std::{
 
 use rdmatop_base::text;
 
-use super::{diag::Connection, owners::Descriptor};
+use super::{
+    diag::Connection,
+    owners::{Descriptor, SocketKey},
+};
 
 /// Bytes per second from which the process of a connection is searched: that reads `/proc/*/fd` of all
 /// processes.
@@ -132,22 +135,23 @@ impl Totals {
         ))
     }
 
-    /// Inodes of busy connections whose process has not been looked for.
-    pub(super) fn ownerless(&self) -> BTreeSet<u32> {
+    /// Sockets of busy connections whose process has not been looked for.
+    pub(super) fn ownerless(&self) -> BTreeSet<SocketKey> {
         let seconds = self.elapsed_ns as f64 / 1e9;
         let busy = |known: &&Entry| known.lately() as f64 >= BUSY * seconds && known.lately() > 0;
         let busy = self.known.values().filter(busy);
         let ownerless = busy.filter(|known| known.inode != 0 && known.owner == Owner::Unknown);
-        ownerless.map(|known| known.inode).collect()
+        ownerless.map(Entry::socket).collect()
     }
 
-    /// Learns which descriptors the inodes of [`Self::ownerless`] have; those that are not found belong to no
+    /// Learns which descriptors the sockets of [`Self::ownerless`] have; those that are not found belong to no
     /// process that matters.
-    pub(super) fn learn(&mut self, wanted: &BTreeSet<u32>, found: &BTreeMap<u32, Descriptor>) {
-        let ownerless = |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.inode);
+    pub(super) fn learn(&mut self, wanted: &BTreeSet<SocketKey>, found: &BTreeMap<SocketKey, Descriptor>) {
+        let ownerless =
+            |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.socket());
         for known in self.known.values_mut().filter(ownerless) {
             known.owner = found
-                .get(&known.inode)
+                .get(&known.socket())
                 .map_or(Owner::Nobody, |found| Owner::By(*found));
         }
     }
@@ -246,6 +250,10 @@ impl Entry {
         (self.read, self.inode) = (read, connection.inode);
     }
 
+    fn socket(&self) -> SocketKey {
+        (self.inode, self.user)
+    }
+
     /// Bytes both ways.
     fn lately(&self) -> u64 {
         self.lately.iter().sum()
@@ -267,8 +275,12 @@ mod tests {
     impl Totals {
         /// A search finds processes of inodes, and none of the others.
         fn found(&mut self, owners: &[(u32, u32)]) {
-            let by = |(inode, pid): &(u32, u32)| (*inode, Descriptor { pid: *pid, fd: 3 });
-            self.learn(&self.ownerless(), &owners.iter().map(by).collect());
+            let wanted = self.ownerless();
+            let of_user = |key: &SocketKey| {
+                let (_, pid) = owners.iter().find(|(inode, _)| *inode == key.0)?;
+                Some((*key, Descriptor { pid: *pid, fd: 3 }))
+            };
+            self.learn(&wanted, &wanted.iter().filter_map(of_user).collect());
             self.count();
         }
 
@@ -314,9 +326,21 @@ mod tests {
         all.push(of(2000, 1 << 21, 9, 50_000_000));
         totals.look(&all, 2 * S);
         assert_eq!((totals.left_out.len(), totals.known.len()), (2, OF_USER + 1));
-        assert_eq!(totals.ownerless(), BTreeSet::from([8, 9]));
+        assert_eq!(totals.ownerless(), BTreeSet::from([(8, 1000), (9, 2000)]));
         totals.found(&[(8, 8), (9, 9)]);
         assert_eq!([8, 9].map(|pid| totals.sent(pid)), [40_000_000, 50_000_000]);
+    }
+
+    #[test]
+    fn a_socket_of_another_user_with_the_same_inode_is_nobody_s() {
+        let mut totals = Totals::default();
+        totals.look(&[], S);
+        let both = [of(1000, 1, 7, 40_000_000), of(2000, 2, 7, 90_000_000)];
+        totals.look(&both, 2 * S);
+        let its = BTreeMap::from([((7, 1000), Descriptor { pid: 9, fd: 3 })]);
+        totals.learn(&totals.ownerless(), &its);
+        totals.count();
+        assert_eq!(totals.sent(9), 40_000_000);
     }
 
     #[test]
@@ -364,7 +388,7 @@ mod tests {
             connection(3, 13, 40_000_000, 0),
         ];
         totals.look(&now, 2 * S);
-        assert_eq!(totals.ownerless(), BTreeSet::from([11, 13]));
+        assert_eq!(totals.ownerless(), BTreeSet::from([(11, 1000), (13, 1000)]));
         totals.found(&[(11, 4711)]);
         assert_eq!(totals.ownerless(), BTreeSet::new());
         let sums = totals.processes();
@@ -374,7 +398,7 @@ mod tests {
         // Library loaded late.
         totals.doubt();
         totals.look(&[now[0], connection(3, 13, 80_000_000, 0)], 3 * S);
-        assert_eq!(totals.ownerless(), BTreeSet::from([13]));
+        assert_eq!(totals.ownerless(), BTreeSet::from([(13, 1000)]));
     }
 
     #[test]
@@ -573,7 +597,7 @@ mod tests {
             if search {
                 let holders = wanted
                     .iter()
-                    .map(|inode| (*inode, self.all[*inode as usize - 1].holder));
+                    .map(|key| (*key, self.all[key.0 as usize - 1].holder));
                 let found = holders
                     .filter(|(_, holder)| matter[holder.pid as usize])
                     .collect();

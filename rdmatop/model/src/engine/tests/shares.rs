@@ -18,7 +18,7 @@ const RTS: u8 = 3;
 /// The number of mlx5's `devx_obj_create`, which makes objects that the kernel does not list.
 const DEVX: u32 = 4097 << 16 | 4096;
 /// That of its `devx_obj_modify`, which changes queue pairs whether the kernel lists them or not.
-const MODIFY: u32 = 4097 << 16 | 4098;
+const MODIFY: u32 = (4097 << 16) + 4098;
 const UCX: &[&str] = &["libibverbs.so.1", "libuct.so.0", "libuct_ib.so.0"];
 const PLAIN: &[&str] = &["libibverbs.so.1", "libnccl.so.2", "libuct.so.0"];
 const RATE: u64 = 1_000_000;
