@@ -17,6 +17,12 @@ use crate::{
 /// of the device.
 const DRIVER_ID: u64 = 16;
 
+/// Whether the call is of mlx5's driver.
+#[inline(always)]
+pub(super) fn is_of_mlx5(header: u64) -> bool {
+    read::<u32>(header + DRIVER_ID) == Some(DRIVER)
+}
+
 /// Return of a successful call of [`CREATE`] or DESTROY, and of any of [`MODIFY`]. The driver has copied the
 /// attributes and the command long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
 /// falsifies the record of its own call. The header is the kernel's copy.
@@ -25,7 +31,7 @@ const DRIVER_ID: u64 = 16;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn devx_returned(verb: u64, file: u64, header: u64, attrs: u64, took: u64) -> u64 {
-    if read::<u32>(header + DRIVER_ID) != Some(DRIVER) {
+    if !is_of_mlx5(header) {
         return 0;
     }
     let count = attributes(read(header).unwrap_or(0));

@@ -375,11 +375,12 @@ impl Devices {
         }
     }
 
-    /// A process ended, of which others may have got a descriptor since the last search.
-    pub(super) fn may_be_left(&mut self) {
-        self.by_index
-            .values_mut()
-            .for_each(|device| device.searched = None);
+    /// A process ended. Others may have got one of its descriptors since the last search: of a device that it
+    /// had open then, or of any if it made objects past the kernel.
+    pub(super) fn may_be_left(&mut self, pid: u32, made: bool) {
+        for device in self.by_index.values_mut() {
+            device.searched.take_if(|(.., pids)| made || pids.contains(&pid));
+        }
     }
 
     /// Whether a data path in the kernel counts a device's QPs, as of the last snapshot.

@@ -95,6 +95,8 @@ pub(super) struct Devx {
     used: BTreeSet<u64>,
     /// Devices on which something was modified; 0: any.
     pub(super) modified: BTreeSet<u64>,
+    /// Processes that asked for more changes than records told of, at the last snapshot.
+    pub(super) untold: BTreeSet<u64>,
 }
 
 impl Devx {

@@ -244,7 +244,9 @@ impl Engine {
             }
             Input::ProcessGone { pid, start_ticks } => {
                 self.snapshots.shares.gone(pid);
-                self.machine.devices.may_be_left();
+                let uid = self.machine.processes.holder(pid);
+                let made = uid.is_some_and(|uid| self.devx.makers().contains(&uid));
+                self.machine.devices.may_be_left(pid, made);
                 self.machine.process_gone(pid, start_ticks, now_ns);
             }
             Input::Logged(errors) => self.machine.devices.logged(errors, now_ns),
@@ -332,7 +334,7 @@ impl Engine {
             port.may_overlook();
         }
         let rows = (&devices[..], &ports[..], &qps[..]);
-        let makers = Makers::seen(&self.verbs, &mut self.devx, programs, losses);
+        let makers = Makers::seen(&self.verbs, &mut self.devx, &machine.processes, programs, losses);
         let shares = snapshots
             .shares
             .apply(rows, &machine.processes, &makers, programs, losses, now_ns);

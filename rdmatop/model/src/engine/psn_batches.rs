@@ -278,7 +278,8 @@ impl Batch {
         };
         let (old, port) = (&self.port, &new.port);
         let mut qps = Vec::new();
-        let mut unknown = others || old.again.is_none() || old.again != port.again;
+        let went = self.qps.keys().any(|qpn| !new.qps.contains_key(qpn));
+        let mut unknown = others || went || old.again.is_none() || old.again != port.again;
         let mut datagrams = false;
         for row in rows.filter(|row| is_asked(row)) {
             datagrams |= row.qp_type != Some(QpType::RC);

@@ -82,10 +82,20 @@ impl Port {
 
     /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
     /// over once it is known.
-    fn may_hide(&mut self, openers: &[Opener], now: Last) {
-        // While nobody says who has the device open, nobody is known to have closed it.
+    fn may_hide(&mut self, openers: &[Opener], now: Last, processes: &Processes) {
+        // While nobody says who has the device open, no process is known to have closed it. Others are any of
+        // whom nobody knows.
         if openers.iter().any(|opener| opener.user == User::Unknown) {
-            self.hidden.values_mut().for_each(|(last, _)| *last = now);
+            let lives = |uid: u64| {
+                processes
+                    .get(uid)
+                    .is_some_and(|process| process.ended_ns.is_none())
+            };
+            for (user, (last, _)) in &mut self.hidden {
+                if matches!(user, User::Process(uid) if lives(*uid)) {
+                    *last = now;
+                }
+            }
         }
         for opener in openers {
             match opener.unlisted {
@@ -437,13 +447,19 @@ impl Shares {
             }
         }
         self.batches.plan(&shared, seen.qps, seen.now_ns);
+        let users: BTreeSet<u64> = sums.keys().copied().collect();
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.
             let may_hide =
                 device(place.0).is_some_and(DeviceRow::may_hide_qps) && !seen.knows_all_of(*process);
+            let port = self.ports.get(place);
+            let is_open_to_anybody = port.is_some_and(|port| port.hidden.contains_key(&User::Unknown));
             let sums = sums.entry(*process).or_insert(Share::NOTHING);
             for way in [0, 1] {
                 let sum = &mut sums.bytes[way];
+                if may_hide && is_open_to_anybody && !users.contains(process) {
+                    sum.rate = None;
+                }
                 sum.total = sum.total.saturating_add(moved.bytes[way]);
                 sum.partial |= moved.short[way] || may_hide;
             }
@@ -568,12 +584,17 @@ impl Shares {
             users.insert(None);
         }
         let ports = self.ports.range((device.uid, 0)..=(device.uid, u32::MAX));
+        // Beside the kernel's own queue pairs, as of storage, who has the device open is believed: libraries open
+        // every device.
         let tenant = |user: &User| match user {
-            User::Process(process) => seen.processes.get(*process).map(Told::from)?.tenant(),
-            _ => None,
+            User::Process(process) => {
+                let process = seen.processes.get(*process)?;
+                (!process.facts.kernel).then(|| Told::from(process).tenant())
+            }
+            _ => Some(None),
         };
-        let tenants = ports.flat_map(|(_, port)| port.users.keys()).map(tenant);
-        let tenants: Vec<Option<Tenant<'_>>> = tenants.collect();
+        let tenants = ports.flat_map(|(_, port)| port.users.keys()).filter_map(tenant);
+        let tenants: BTreeSet<Option<Tenant<'_>>> = tenants.collect();
         let opener = |pid: &u32| self.opener(*pid, device, seen, &tenants);
         let mut openers: Vec<Opener> = match contexts {
             Some(contexts) => contexts.iter().map(opener).collect(),
@@ -612,7 +633,7 @@ impl Shares {
         pid: u32,
         device: &DeviceRow,
         seen: &PortUsers<'_>,
-        users: &[Option<Tenant<'_>>],
+        users: &BTreeSet<Option<Tenant<'_>>>,
     ) -> Opener {
         let user = seen
             .processes
@@ -654,7 +675,7 @@ impl Shares {
             snapshot: self.snapshot,
             at_ns: seen.now_ns,
         };
-        port.may_hide(openers, last);
+        port.may_hide(openers, last, seen.processes);
         let users = port.lately(last);
         let all_known = seen.records
             && row.rdma_alone
@@ -667,7 +688,7 @@ impl Shares {
             && all_known
             && seen.makers.since_ns.is_some()
             && device.may_hide_qps()
-            && processes.count() == 1;
+            && processes.count() >= 1;
         let may_ask = of_use && seen.follows && sole.is_none() && users.len() > 1 && row.ib_packets;
         // Path MTUs and PSNs may be others than modifies said.
         let may_ask = may_ask && !seen.makers.modified_some_of(device);

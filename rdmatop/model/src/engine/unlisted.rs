@@ -11,7 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rdmatop_common::devx::{CREATE, DESTROY, MODIFY};
 
-use super::{devx::Devx, losses::Losses, processes::Process, programs::Programs, verbs::Verbs};
+use super::{
+    devx::Devx,
+    losses::Losses,
+    processes::{Process, Processes},
+    programs::Programs,
+    verbs::Verbs,
+};
 use crate::{
     input::ProcessFacts,
     snapshot::{DeviceRow, Unlisted},
@@ -47,7 +53,7 @@ impl<'a> Told<'a> {
     }
 
     /// Whether it can deceive one of these: root outside of containers does not, and nobody himself.
-    pub(super) fn may_deceive(&self, others: &[Option<Tenant<'_>>]) -> bool {
+    pub(super) fn may_deceive(&self, others: &BTreeSet<Option<Tenant<'_>>>) -> bool {
         let own = self.tenant();
         own != Some(("root", None)) && others.iter().any(|other| own.is_none() || own != *other)
     }
@@ -118,17 +124,28 @@ pub(super) struct Makers {
 
 impl Makers {
     /// Collects who has made objects so far, and since when each call is seen.
-    pub(super) fn seen(verbs: &Verbs, devx: &mut Devx, programs: &Programs, losses: &Losses) -> Self {
+    pub(super) fn seen(
+        verbs: &Verbs,
+        devx: &mut Devx,
+        processes: &Processes,
+        programs: &Programs,
+        losses: &Losses,
+    ) -> Self {
         // A call makes its record before it is counted.
         let mut made = verbs.callers_of(CREATE, false);
         made.retain(|process, calls| *calls > devx.calls_of(*process)[0]);
         let mut destroyed = verbs.callers_of(DESTROY, false);
         destroyed.retain(|process, calls| *calls > devx.calls_of(*process)[1]);
-        for (process, calls) in verbs.callers_of(MODIFY, true) {
-            if calls > devx.calls_of(process)[2] {
-                *made.entry(process).or_default() += calls;
-                devx.modified.insert(0);
-            }
+        // Counts of calls are swept while records are on the way, and the calls of a process that is forgotten
+        // stay in their table a little longer.
+        let mut untold = verbs.callers_of(MODIFY, true);
+        untold.retain(|process, calls| {
+            *calls > devx.calls_of(*process)[2] && processes.get(*process).is_some()
+        });
+        let before = std::mem::replace(&mut devx.untold, untold.keys().copied().collect());
+        for (process, calls) in untold.into_iter().filter(|(process, _)| before.contains(process)) {
+            *made.entry(process).or_default() += calls;
+            devx.modified.insert(0);
         }
         let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
         Self {

@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_process_with_the_number_of_one_that_ended_has_its_own_bytes_alone() {
         let connection = |cookie, sent| Connection {
-            user: 1000,
+            user: open_files::real_user(&Fake::new().root(), 7),
             cookie,
             inode: 10 + u32::try_from(cookie).unwrap(),
             local: "10.0.0.1:40000".parse().unwrap(),

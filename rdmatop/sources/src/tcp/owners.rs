@@ -38,14 +38,17 @@ pub(super) fn find(
     most: usize,
 ) -> (BTreeMap<SocketKey, Descriptor>, bool) {
     let mut found = BTreeMap::new();
+    // A daemon of root's may hand a socket to a program of another user.
+    let mut of_root = BTreeMap::new();
     let walk = open_files::walk(root, most, |pid, link, target| {
         let fd = link.file_name().and_then(|name| name.to_str()?.parse().ok());
         let of_any = |inode: &u32| sockets.range((*inode, 0)..=(*inode, u32::MAX)).next().is_some();
         if let Some((fd, inode)) = fd.zip(socket(target).filter(of_any)) {
-            for key in [(inode, open_files::real_user(root, pid)), (inode, 0)] {
-                if sockets.contains(&key) {
-                    found.entry(key).or_insert(Descriptor { pid, fd });
-                }
+            let own = (inode, open_files::real_user(root, pid));
+            if sockets.contains(&own) {
+                found.entry(own).or_insert(Descriptor { pid, fd });
+            } else if sockets.contains(&(inode, 0)) {
+                of_root.entry((inode, 0)).or_insert(Descriptor { pid, fd });
             }
         }
         if found.len() == sockets.len() {
@@ -53,6 +56,9 @@ pub(super) fn find(
         }
         ControlFlow::Continue(())
     });
+    for (socket, handed) in of_root {
+        found.entry(socket).or_insert(handed);
+    }
     let cut = walk.cut && found.len() < sockets.len();
     (found, cut)
 }

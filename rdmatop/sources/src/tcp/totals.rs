@@ -149,9 +149,13 @@ impl Totals {
     pub(super) fn learn(&mut self, wanted: &BTreeSet<SocketKey>, found: &BTreeMap<SocketKey, Descriptor>) {
         let ownerless =
             |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.socket());
+        let mut sockets = BTreeSet::new();
+        let all = self.known.values().map(Entry::socket);
+        let twice: BTreeSet<SocketKey> = all.filter(|socket| !sockets.insert(*socket)).collect();
         for known in self.known.values_mut().filter(ownerless) {
             known.owner = found
                 .get(&known.socket())
+                .filter(|_| !twice.contains(&known.socket()))
                 .map_or(Owner::Nobody, |found| Owner::By(*found));
         }
     }
@@ -341,6 +345,15 @@ mod tests {
         totals.learn(&totals.ownerless(), &its);
         totals.count();
         assert_eq!(totals.sent(9), 40_000_000);
+    }
+
+    #[test]
+    fn of_two_connections_with_one_inode_none_has_an_owner() {
+        let mut totals = Totals::default();
+        totals.look(&[], S);
+        totals.look(&[of(1000, 1, 7, 40_000_000), of(1000, 2, 7, 90_000_000)], 2 * S);
+        totals.found(&[(7, 9)]);
+        assert!(totals.processes().is_empty());
     }
 
     #[test]
