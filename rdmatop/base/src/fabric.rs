@@ -45,9 +45,28 @@ pub fn bad_links(device: &str, port: u32) -> NextStep {
     )
 }
 
-/// What to do where NCCL finds EFA's devices alone, and has no plug-in for them.
+/// What to do where NCCL finds EFA's devices alone, and has no plug-in for them. It loads one with its first
+/// communicator: before that there is none in any process.
 pub fn efa_plugin() -> NextStep {
-    "install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, with its directory in LD_LIBRARY_PATH; start the job with \
+    "if NCCL has begun (a line `NCCL version` in its log): install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, with its directory in LD_LIBRARY_PATH; start the job with \
      NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used"
         .into()
+}
+
+/// What to do about a network device of a bond that is down, or outside of its aggregate (LACP).
+pub fn bond_member(bond: Option<&str>, member: &str, outside: bool) -> NextStep {
+    if outside {
+        return step!(
+            "sudo cat /proc/net/bonding/{}   # Partner Mac Address of {} is 00:00:00:00:00:00 -> the switch's port speaks no LACP   # another one than \
+             that of the other links -> the wrong switch or port; put it into their port channel   # two switches on purpose, one in reserve -> leave it",
+            ShellWord::or(bond, "BOND"),
+            ShellWord::said(member)
+        );
+    }
+    step!(
+        "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
+         link set dev {} up",
+        ShellWord::netdev(member),
+        ShellWord::netdev(member)
+    )
 }
