@@ -1481,16 +1481,16 @@ Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
         lacks: &["Something else"],
     },
     Case {
-        name: "a process that ended stays so, however often the RAS service is asked",
+        name: "a process that is missing is so, however often the RAS service is asked",
         log: "\
 Communicators... (0.00s)
 =============
 
-DEAD
-  1 job process is considered dead (unreachable via the RAS network)
+#0-0 (fa93daea854b060b) INCOMPLETE
+  Missing communicator data from 1 job process
 ",
-        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says DEAD: 1 job process is considered dead \
-                (unreachable via the RAS network)",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says INCOMPLETE: Missing communicator data from 1 job \
+                process",
         holds: &[],
         lacks: &["ask twice"],
     },

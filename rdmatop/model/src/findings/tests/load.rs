@@ -333,8 +333,8 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
             let bytes = Counter::whole(9, Some(rate), Source::Uprobe);
             row.traffic.tx_bytes = Some(bytes);
             row.traffic.tx_packets = None;
-            row.traffic.by_opcode = vec![OpcodeTraffic {
-                opcode: WrOpcode(if reads { 4 } else { 0 }),
+            row.traffic.by_opcode = vec![crate::facts::OpcodeTraffic {
+                opcode: crate::ib::WrOpcode(if reads { 4 } else { 0 }),
                 wr: bytes,
                 bytes,
             }]
