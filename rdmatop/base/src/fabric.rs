@@ -9,8 +9,7 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     let device = ShellWord::device(device);
     if has_signal {
         return "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
-                log says why it does not bring up this port   # no answer, or no port is ACTIVE -> the subnet manager is down: ask who runs it (UFM, a \
-                switch, a host)   # a cable between two hosts, no switch -> start opensm on one of them"
+                log says why it does not bring up this port   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no switch -> start opensm on one of them"
             .into();
     }
     step!(
