@@ -9,8 +9,7 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool) -> NextStep {
     let device = ShellWord::device(device);
     if has_signal {
         return "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
-                log says why it does not bring up this port   # no answer, or no port is ACTIVE -> the subnet manager is down: ask who runs it (UFM, a \
-                switch, a host)   # a cable between two hosts, no switch -> start opensm on one of them"
+                log says why it does not bring up this port   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no switch -> start opensm on one of them"
             .into();
     }
     step!(
@@ -45,9 +44,31 @@ pub fn bad_links(device: &str, port: u32) -> NextStep {
     )
 }
 
-/// What to do where NCCL finds EFA's devices alone, and has no plug-in for them.
-pub fn efa_plugin() -> NextStep {
-    "install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, with its directory in LD_LIBRARY_PATH; start the job with \
-     NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used"
-        .into()
+/// What to do where NCCL finds EFA's devices alone, and has no plug-in for them. It loads one with its first
+/// communicator: before that there is none in any process.
+pub fn efa_plugin(before_that: NextStep) -> NextStep {
+    step!(
+        "if NCCL has begun (a line `NCCL version` in its log): install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, \
+         with its directory in LD_LIBRARY_PATH; start the job with NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used; \
+         else {}",
+        before_that
+    )
+}
+
+/// What to do about a network device of a bond that is down, or outside of its aggregate (LACP).
+pub fn bond_member(bond: Option<&str>, member: &str, outside: bool) -> NextStep {
+    if outside {
+        return step!(
+            "sudo cat /proc/net/bonding/{}   # Partner Mac Address of {} is 00:00:00:00:00:00 -> the switch's port speaks no LACP   # another one than \
+             that of the other links -> the wrong switch or port; put it into their port channel   # two switches on purpose, one in reserve -> leave it",
+            ShellWord::or(bond, "BOND"),
+            ShellWord::said(member)
+        );
+    }
+    step!(
+        "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
+         link set dev {} up",
+        ShellWord::netdev(member),
+        ShellWord::netdev(member)
+    )
 }

@@ -198,6 +198,8 @@ pub struct Netdev {
     pub had_carrier: bool,
     /// The interfaces that a bond consists of.
     pub members: Vec<Member>,
+    /// One of them carries all, and the others are in reserve.
+    pub active_backup: bool,
     /// Flow control, where it can be read; of a bond its members have it.
     pub lossless: Reading<Lossless>,
 }

@@ -351,9 +351,12 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
 fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     if report.nccl_lines == report.torn && report.warnings.list.is_empty() {
         let line = if let Some(problem) = &report.ras.problem {
-            &format!(
-                "this is an answer of NCCL's RAS service, and no log. It says {problem} (ask twice: ranks are never at the same place)"
-            )
+            let twice = if problem.starts_with("MISMATCH") {
+                " (ask twice: ranks are never at the same place)"
+            } else {
+                ""
+            };
+            &format!("this is an answer of NCCL's RAS service, and no log. It says {problem}{twice}")
         } else if report.torn > 0 {
             "every line of NCCL in this log is cut into another"
         } else if report.lines == 0 {

@@ -1,7 +1,7 @@
 //! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::{
-    facts::Facts,
+    facts::{Facts, Port},
     line::Lines,
     words::{names, port_name, rate},
 };
@@ -27,16 +27,22 @@ struct PortMtu<'a> {
 }
 
 pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
-    let active = facts.ports().filter(|(_, port)| port.active());
-    let fastest = active.filter_map(|(_, port)| port.rate.known()).max();
+    let is_infiniband = |port: &Port| port.link_layer.as_deref() == Some("InfiniBand");
+    let fastest = |infiniband| {
+        let active = facts.ports().filter(|(_, port)| port.active());
+        let of_layer = active.filter(move |(_, port)| is_infiniband(port) == infiniband);
+        of_layer.filter_map(|(_, port)| port.rate.known()).max()
+    };
+    let (infiniband, ethernet) = (fastest(true), fastest(false));
     let mut all: Vec<PortMtu<'_>> = Vec::new();
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
-        // Beside faster ports it may be the machine's ordinary network.
-        let slower = fastest
-            .zip(port.rate.known())
-            .is_some_and(|(fastest, rate)| rate < fastest);
-        if slower && !port.in_use {
+        // Beside faster ports it may be the machine's ordinary network; beside RoCE one that is fast itself may
+        // be for storage.
+        let rate = port.rate.known();
+        let ordinary =
+            rate.is_some_and(|rate| Some(rate) < infiniband || (*rate <= FAST && Some(rate) < ethernet));
+        if ordinary && !port.in_use {
             continue;
         }
         let Some(netdev) = &port.netdev else { continue };

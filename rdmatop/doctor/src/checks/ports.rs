@@ -92,21 +92,20 @@ fn bond(port: &Port, name: &str, out: &mut Lines) {
         let what = if member.outside {
             "is outside of its aggregate (LACP)"
         } else {
-            "has no signal"
+            "is down"
         };
         out.warn(
             name,
-            format!("{name} has {up} of {all} links of its bond {bond}: {} {what}", member.name),
-            "The port is up with a part of its rate; a collective runs at the pace of its slowest link.",
-            if member.outside {
-                step!(
-                    "put the switch's port of {} into the port channel of the others, with LACP; sudo cat /proc/net/bonding/{} shows its partner",
-                    ShellWord::said(&member.name),
-                    ShellWord::netdev(bond)
-                )
+            format!(
+                "{name} has {up} of {all} links of its bond {bond}: {} {what}",
+                member.name
+            ),
+            if netdev.active_backup {
+                "The port has its full rate, and no reserve for the link that carries it."
             } else {
-                step!("check the cable and the switch's port; sudo ethtool {}", ShellWord::netdev(&member.name))
+                "The port is up with a part of its rate; a collective runs at the pace of its slowest link."
             },
+            fabric::bond_member(Some(bond), &member.name, member.outside),
         );
     }
 }
@@ -210,7 +209,7 @@ fn down(
             Some(&PhysState::POLLING) => "it looks for a signal",
             Some(&PhysState::DISABLED) => "it is disabled",
             Some(&PhysState::LINK_UP) if is_infiniband => {
-                "its link is up, as that of a virtual function which nobody has let up"
+                "its link is up but the port is not: a virtual function that its host holds down"
             }
             Some(&PhysState::LINK_UP) => "the cable has a signal",
             _ => "no signal is known",

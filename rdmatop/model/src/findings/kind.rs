@@ -172,7 +172,7 @@ kinds! {
               link is less than half full.",
         fixed: "both links of the bond move bytes";
     LagDegraded: "lag-degraded", raise_s: 5, clear_s: 8,
-        why: "The port stays ACTIVE with a part of its rate: nothing else says so.",
+        why: "The port stays ACTIVE, with a part of its rate or without a reserve: nothing else says so.",
         fixed: "all links of the bond are up";
     SmallMtu: "small-mtu", raise_s: 5, clear_s: 8,
         why: "Each packet costs the same to handle, however little it carries.",

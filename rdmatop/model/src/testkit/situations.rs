@@ -724,7 +724,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "ib-01-down", truth: "the cable of mlx5_3 is out, on InfiniBand; the whole job stands", finds: Some(FindingId::PortDown),
         says: &["mlx5_3/1 is DOWN (no signal)", "PID 7103", "7 more ranks of the job move nothing", "ibstat mlx5_3 1"], make: ib_down },
     Situation { name: "ib-02-init", truth: "no subnet manager has brought up mlx5_3", finds: Some(FindingId::PortDown),
-        says: &["mlx5_3/1 is INIT", "PID 7103", "sudo sminfo", "opensm"], make: ib_init },
+        says: &["mlx5_3/1 is INIT", "PID 7103", "sudo sminfo -C", "opensm"], make: ib_init },
     Situation { name: "ib-03-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400, on InfiniBand", finds: Some(FindingId::PortSlow),
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
     Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,

@@ -474,14 +474,16 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "nvls" Fault means "NVLink SHARP could not be set up";
         next "NCCL_NVLS_ENABLE=0 does without; else `systemctl status nvidia-fabricmanager` and its log, the same version \
             as the driver, and `nvidia-smi -q` for Fabric State";
-        in "NCCL 2.17 on": In("nvls.cc:", &["Cuda failure "]) =>
+        in "NCCL 2.17 on": In("nvls.cc:", &["Cuda failure ", "invalid argument"]) =>
             "Cuda failure 1 'invalid argument'";
 
     "gpu-share" Fault means "memory of a GPU could not be shared between two ranks";
         next "in containers --ipc=host, and all GPUs of the host visible to each of its ranks; NCCL_P2P_DISABLE=1 does \
             without (through the host's memory), NCCL_CUMEM_ENABLE=0 does it in the older way";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure "]) =>
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure ", "invalid argument"]) =>
             "Cuda failure 1 'invalid argument'";
+        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure ", "invalid resource handle"]) =>
+            "Cuda failure 400 'invalid resource handle'";
 
     "cuda" Fault means "a call of CUDA or HIP failed";
         next "the words in quotes say which; `dmesg` shows errors of a GPU (Xid, amdgpu)";

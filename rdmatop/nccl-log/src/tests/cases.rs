@@ -1294,6 +1294,23 @@ c1:34:38 [0] transport.cc:154 NCCL WARN Cuda failure 'invalid argument'
         lacks: &[],
     },
     Case {
+        name: "an error of CUDA that stays until the program ends is not explained by the call that reports it",
+        log: "\
+c1:34:38 [0] transport/p2p.cc:632 NCCL WARN Cuda failure 710 'device-side assert triggered'
+c1:34:38 [0] transport/nvls.cc:598 NCCL WARN Cuda failure 719 'unspecified launch failure'
+",
+        first: "unknown: no line names the network; FAULT: c1: a call of CUDA or HIP failed (Cuda failure 710 'device-side assert triggered')",
+        holds: &[],
+        lacks: &["memory of a GPU could not be shared", "NVLink SHARP"],
+    },
+    Case {
+        name: "memory of a GPU that another rank cannot open",
+        log: "c1:34:38 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 400 'invalid resource handle'\n",
+        first: "unknown: no line names the network; FAULT: c1: memory of a GPU could not be shared between two ranks",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
         name: "words that no entry has are in the first line",
         log: "d1:64:77 [0] include/alloc.h:123 NCCL WARN Cuda failure 999 'unknown error'\n",
         first: "unknown: no line names the network; FAULT: d1: a call of CUDA or HIP failed (Cuda failure 999 'unknown error')",
@@ -1462,6 +1479,20 @@ Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
                 AllGather operation counts; 30 ranks have launched up to operation 640 (ask twice: ranks are never at the same place)",
         holds: &[],
         lacks: &["Something else"],
+    },
+    Case {
+        name: "a process that is missing is so, however often the RAS service is asked",
+        log: "\
+Communicators... (0.00s)
+=============
+
+#0-0 (fa93daea854b060b) INCOMPLETE
+  Missing communicator data from 1 job process
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says INCOMPLETE: Missing communicator data from 1 job \
+                process",
+        holds: &[],
+        lacks: &["ask twice"],
     },
     Case {
         name: "a device that cannot be opened is one of several, where nothing says that there is no other",

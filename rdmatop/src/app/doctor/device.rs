@@ -178,9 +178,11 @@ fn netdev(root: &Root, name: &str) -> Netdev {
     netdev.up = number("flags").map(|flags| flags & IFF_UP != 0);
     netdev.carrier = number("carrier").map(|carrier| carrier == 1);
     netdev.had_carrier = number("carrier_up_count").is_some_and(|times| times > 0);
-    let members = netdev_bond(root, name)
-        .map(|bond| bond.members)
-        .unwrap_or_default();
+    let bond = netdev_bond(root, name);
+    netdev.active_backup = bond
+        .as_ref()
+        .is_some_and(|bond| bond.mode.as_deref() == Some("active-backup"));
+    let members = bond.map(|bond| bond.members).unwrap_or_default();
     let member = |member: MemberReading| Member {
         lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
         up: member.up,

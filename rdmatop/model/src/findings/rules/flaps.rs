@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::link::{LINK_DOWNED, down_counter, interface, name, used_by};
+use super::link::{LINK_DOWNED, down_counter, down_counters_of_bond, interface, name, used_by};
 use super::{Consumers, RuleContext};
 use crate::facts::{Facts, PortRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
@@ -21,6 +21,9 @@ const KEPT: usize = 64;
 const NEAR_NS: u64 = 10 * S;
 /// The same where no counter tells how often it went down, ns.
 const NEXT_NS: u64 = 2 * S;
+/// A link that came up counts damaged packets until both ends agree. Counters of network devices are read
+/// every 5 s, and a rate stands until the next reading, ns.
+const SETTLE_NS: u64 = 12 * S;
 
 /// A time in which a port was not ACTIVE, or may not have been: from the last snapshot before that says it
 /// was, to the first one after, ns.
@@ -78,6 +81,9 @@ struct Port {
     outages: VecDeque<Outage>,
     /// The last snapshot at which an outage since the one before may have been overlooked, ns.
     overlooked_ns: Option<u64>,
+    /// The links of its bond: of each its down counter, and the last snapshot that shows the link down or the
+    /// counter risen, ns.
+    links: BTreeMap<String, (Option<u64>, Option<u64>)>,
 }
 
 /// Ports by device and number.
@@ -117,11 +123,39 @@ impl Port {
             }
             self.downed = Some((source, total));
         }
+        self.links = self.links_of_bond(port, now);
         for times in [&mut self.by_state, &mut self.by_counter] {
             while times.front().is_some_and(|at| *at < oldest) || times.len() > KEPT {
                 times.pop_front();
             }
         }
+    }
+
+    fn links_of_bond(&self, port: &PortRow, now: u64) -> BTreeMap<String, (Option<u64>, Option<u64>)> {
+        let mut links = BTreeMap::new();
+        let members = port.bond.iter().flat_map(|bond| bond.members.iter());
+        let states = members.map(|member| (&*member.name, None, member.up == Some(false)));
+        let counters = down_counters_of_bond(port)
+            .filter_map(|row| Some((row.name.split_once(':')?.0, Some(row.counter.total), false)));
+        for (name, total, is_down) in states.chain(counters) {
+            let (before, at) = self.links.get(name).copied().unwrap_or_default();
+            let rose = before.zip(total).is_some_and(|(before, total)| total > before);
+            let link = links.entry(name.to_owned()).or_insert((before, at));
+            link.0 = total.or(link.0);
+            if is_down || rose {
+                link.1 = Some(now);
+            }
+        }
+        links
+    }
+
+    /// When the port was last down, or that link of its bond, ns.
+    fn last_down(&self, member: &str) -> Option<u64> {
+        if !member.is_empty() {
+            return self.links.get(member)?.1;
+        }
+        let outage = self.outages.back().map(|outage| outage.to);
+        outage.max(self.by_counter.back().copied())
     }
 
     /// Notes what the time since the snapshot before says of outages.
@@ -212,6 +246,14 @@ impl Flaps {
         self.0
             .get(&(port.device_uid, port.port))
             .is_some_and(|kept| kept.was_active)
+    }
+
+    /// Whether a port, or the link of its bond with this name, is down or came up so lately that its errors are
+    /// those of training.
+    pub(super) fn settles(&self, port: &PortRow, member: &str, now: u64) -> bool {
+        let last = || self.0.get(&(port.device_uid, port.port))?.last_down(member);
+        port.state.is_some_and(|state| !state.is_active())
+            || last().is_some_and(|at| now.saturating_sub(at) < SETTLE_NS)
     }
 
     /// The modules of the kernel that had connected QPs on a port when it was ACTIVE last.

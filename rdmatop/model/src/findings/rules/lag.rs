@@ -7,8 +7,9 @@ use super::link::{interface, name, used_by};
 use crate::facts::{Bond, Member, PortRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::value::Counter;
+use rdmatop_base::fabric;
 use rdmatop_base::roce::udp_source_port;
-use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::NextStep;
 
 /// What a member counted in one direction.
 type Bytes = fn(&Member) -> Option<Counter>;
@@ -133,38 +134,33 @@ pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
             continue;
         };
-        let rate = port
-            .rate_bps
-            .map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
+        // Of such a bond one link carries all.
+        let (evidence, reserve, severity) = if bond.is_active_backup() {
+            (None, ", so it has no reserve", Severity::Info)
+        } else {
+            let rate = port.rate_bps;
+            let left = rate.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
+            (left, "", Severity::Warning)
+        };
         out.push(Symptom {
             verdict: format!(
-                "{} has {} of {} links of its bond: {}{}",
+                "{} has {} of {} links of its bond: {}{reserve}{}",
                 name(port),
                 bond.up().count(),
                 bond.members.len(),
-                down.iter().map(|member| lacks(member)).collect::<Vec<_>>().join(", "),
+                down.iter()
+                    .map(|member| lacks(member))
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 used_by(&users)
             ),
             victims: users.iter().map(|row| row.uid).collect(),
-            evidence: rate.into_iter().collect(),
+            evidence: evidence.into_iter().collect(),
             next: interface(ctx, port).map_or_else(NextStep::default, |_| {
-                if first.outside {
-                    return step!(
-                        "sudo cat /proc/net/bonding/{}   # Partner Mac Address of {} is 00:00:00:00:00:00 -> the switch's port speaks no LACP   # another one than \
-                         that of the other links -> the wrong switch or port; put it into their port channel",
-                        ShellWord::or(port.netdev.as_deref(), "BOND"),
-                        ShellWord::said(&first.name)
-                    );
-                }
-                step!(
-                    "ip link show dev {}   # NO-CARRIER -> plug in the cable, or switch on the port at its other end   # DOWN -> until the next boot: sudo ip \
-                     link set dev {} up",
-                    ShellWord::netdev(&first.name),
-                    ShellWord::netdev(&first.name)
-                )
+                fabric::bond_member(port.netdev.as_deref(), &first.name, first.outside)
             }),
             short: "link of bond".to_owned(),
-            ..ctx.symptom(FindingId::LagDegraded, Severity::Warning, About::of_port(port))
+            ..ctx.symptom(FindingId::LagDegraded, severity, About::of_port(port))
         });
     }
 }

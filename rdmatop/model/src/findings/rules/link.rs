@@ -15,6 +15,7 @@ use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
 use rdmatop_base::wire_errors;
+use rdmatop_common::provider::Counted;
 
 pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
@@ -197,15 +198,23 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
                 .into();
         }
     };
-    match port.netdev_down {
+    // A device of software has no cable.
+    let driver = ctx
+        .device(port.device_uid)
+        .and_then(|device| device.driver.as_deref());
+    let is_software = driver.and_then(Counted::of_driver).is_some();
+    match port
+        .netdev_down
+        .filter(|why| !is_software || *why == NetdevDown::Off)
+    {
         Some(NetdevDown::Off) => step!(
             "sudo ip link set dev {} up   # until the next boot, if nobody switched it off on purpose{}",
             netdev,
             place
         ),
         Some(NetdevDown::NoCarrier) => step!(
-            "sudo ethtool {}   # Link detected: no (No cable) -> plug in the cable   # else -> switch on the port at its other end, or \
-             change cable or transceiver{}",
+            "sudo ethtool {}   # Link detected: no (No cable) -> plug in the cable   # a virtual function -> on its host: ip link show PF, state \
+             disable -> ask who set it   # else -> switch on the port at its other end, or change cable or transceiver{}",
             netdev,
             place
         ),
@@ -231,7 +240,7 @@ pub(super) fn down_counter(port: &PortRow) -> Option<&NamedCounter> {
 }
 
 /// The same of the links of its bond.
-fn down_counters_of_bond(port: &PortRow) -> impl Iterator<Item = &NamedCounter> {
+pub(super) fn down_counters_of_bond(port: &PortRow) -> impl Iterator<Item = &NamedCounter> {
     let is_it = |row: &&NamedCounter| {
         let of_member = row.name.split_once(':');
         of_member.is_some_and(|(_, name)| wire_errors::is_down(name))
@@ -390,6 +399,8 @@ fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
     for down in downs.filter(|row| rises(row, 0.0)) {
         links.remove(&member(down));
     }
+    // The counters may be read only some time after it came up.
+    links.retain(|member, _| !ctx.history.flaps.settles(port, member, ctx.facts.mono_ns));
     for (member, rows) in links {
         let Some(first) = rows.first() else { continue };
         let (users, (link, netdev)) = (ctx.carried(port), link_of(ctx, port, first));

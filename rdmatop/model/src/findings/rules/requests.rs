@@ -352,7 +352,7 @@ pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             let (why, next) = meaning(failure, is_infiniband(port));
             let no_answer = failure.status == Some(WcStatus(12)) && !is_infiniband(port);
             let whose = match who(&users) {
-                Some(who) if unseen => format!("; perhaps of {who}, perhaps of a program that has ended"),
+                Some(who) if unseen => format!("; of {who} or of an ended program"),
                 _ => used_by(&users),
             };
             let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);

@@ -28,7 +28,7 @@ const DEEP: u64 = 4;
 struct Sender {
     process: u64,
     qps: u32,
-    /// Where it is a share of the port's: at most, if it has few QPs.
+    /// An upper bound where `at_most`.
     bytes_per_s: f64,
     at_most: bool,
     /// Packets per second by PSNs, where `bytes_per_s` is a share.
@@ -141,8 +141,14 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
             .tx_bytes
             .filter(|sent| sent.rate_known() != Known::AtLeast)?;
         let at_most = sent.rate_known() == Known::AtMost;
-        let bytes_per_s = sent.rate.filter(|rate| *rate > 0.0);
         let is_share = sent.source == Source::Psn;
+        // Work requests count the bytes of READs, too, which are received.
+        let rate = if is_share {
+            sent.rate
+        } else {
+            row.traffic.ways()[0]
+        };
+        let bytes_per_s = rate.filter(|rate| *rate > 0.0);
         let packets_per_s = growing(row.traffic.tx_packets.filter(|_| is_share));
         // Nothing is known of a bound that is not by PSNs.
         if row.devices.len() != 1 || packets_per_s.is_some() != is_share || (at_most && !is_share) {

@@ -82,10 +82,12 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         None if row.qps == 0 && row.verbs_files == Some(false) => {
             Some("it finds no device in /dev/infiniband".to_owned())
         }
-        None if lacks_plugin => Some("NCCL has loaded no plug-in for EFA (aws-ofi-nccl)".to_owned()),
         None => None,
     };
     evidence.extend(reason.clone());
+    // It may move its data by TCP before NCCL begins, as what Gloo loads.
+    evidence
+        .extend(lacks_plugin.then(|| "NCCL has loaded no plug-in for EFA (aws-ofi-nccl) so far".to_owned()));
     let next = match (&switch, row.pid) {
         (Some((name, value)), _) => step!(
             "Start the job without {}={}: it forbids RDMA (unset {} in its script or its container).",
@@ -93,7 +95,6 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             ShellWord::new(value, "VALUE"),
             *name
         ),
-        (None, _) if lacks_plugin && row.verbs_files != Some(false) => efa_plugin(),
         (None, Some(pid)) => {
             step!(
                 "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
@@ -101,6 +102,11 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             )
         }
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
+    };
+    let next = if lacks_plugin && switch.is_none() && row.verbs_files != Some(false) {
+        efa_plugin(next)
+    } else {
+        next
     };
     let about = About::of_process(row.uid);
     let instead = if row.qps == 0 && hiding(ctx, row).is_empty() {

@@ -123,6 +123,21 @@ fn a_bond_without_one_of_its_links_is_named_while_somebody_uses_it() {
         found[0].verdict
     );
     assert!(found[0].next.starts_with("ip link show dev eth1 "));
+    assert_eq!(found[0].severity, Severity::Warning);
+    // One link carries all that there is: the rate is the same.
+    let mut backup = over_bond("active-backup", even, even);
+    change(&mut backup, 1, |member| member.up = Some(false));
+    let found = after(8, &backup);
+    assert_eq!(
+        (ids(&found), found[0].severity),
+        (vec!["lag-degraded"], Severity::Info)
+    );
+    assert!(
+        found[0].verdict.contains("eth1 has none, so it has no reserve"),
+        "{}",
+        found[0].verdict
+    );
+    assert!(found[0].evidence.iter().all(|said| !said.contains("are left")));
     // Its carrier is up: the switch's port is not in the port channel.
     change(&mut s, 1, |member| member.outside = true);
     let found = after(8, &s);

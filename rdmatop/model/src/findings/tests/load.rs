@@ -325,6 +325,25 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
         [""; 0],
         "a bound without packets says nothing"
     );
+    // By their work requests: what READs fetch fills no port that sends.
+    let by_requests = |reads: bool| {
+        let mut s = s.clone();
+        for row in &mut s.processes {
+            let rate = if row.pid == Some(421) { 11.2e9 } else { 0.7e9 };
+            let bytes = Counter::whole(9, Some(rate), Source::Uprobe);
+            row.traffic.tx_bytes = Some(bytes);
+            row.traffic.tx_packets = None;
+            row.traffic.by_opcode = vec![crate::facts::OpcodeTraffic {
+                opcode: crate::ib::WrOpcode(if reads { 4 } else { 0 }),
+                wr: bytes,
+                bytes,
+            }]
+            .into();
+        }
+        ids(&after(30, &s))
+    };
+    assert_eq!(by_requests(false), ["port-contention"]);
+    assert_eq!(by_requests(true), [""; 0]);
 }
 
 #[test]

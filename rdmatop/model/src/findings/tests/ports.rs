@@ -76,6 +76,17 @@ fn a_port_that_is_down_says_why_where_that_is_known() {
         said(|port| port.netdev_down = Some(NetdevDown::NoCarrier)),
         is("mlx5_3/1 is DOWN (eth3 has no signal)", "sudo ethtool eth3")
     );
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.devices[3].driver = Some("rdma_rxe".into());
+    let port = &mut s.ports[3];
+    (port.state, port.netdev) = (Some(PortState(1)), Some("veth3".into()));
+    (port.link_layer, port.netdev_down) = (Some("Ethernet".into()), Some(NetdevDown::NoCarrier));
+    let next = &after(3, &s)[0].next;
+    assert!(
+        next.starts_with("ip link show dev veth3 "),
+        "no cable: {}",
+        &**next
+    );
     let infiniband = |port: &mut PortRow| {
         (port.netdev, port.link_layer) = (None, Some("InfiniBand".into()));
     };
@@ -302,6 +313,74 @@ fn a_dirty_fibre_of_ethernet_is_named_by_the_counters_of_its_network_device() {
         "{}",
         all[1].next
     );
+}
+
+/// What is found in each second of half a minute in which mlx5_2 counts damaged packets from the sixth second
+/// on; `edit` says what else happens in a second.
+fn damage_of(edit: impl Fn(&mut Snapshot, u64)) -> Vec<bool> {
+    let mut watch = FindingTracker::default();
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.ports[2].link_layer = Some("Ethernet".into());
+    s.ports[2].netdev = Some("eth2".into());
+    let second = |second| {
+        s.mono_ns += S;
+        let mut now = s.clone();
+        edit(&mut now, second);
+        let all = watch.look_at(&now.judged(None));
+        all.iter().any(|found| found.verdict.contains("arrive damaged"))
+    };
+    (0..30).map(second).collect()
+}
+
+#[test]
+fn a_link_that_came_up_lately_is_not_called_damaged_by_a_later_reading() {
+    let errors = |s: &mut Snapshot, name: &str, second: u64| {
+        let rate = if second >= 12 { 900.0 } else { 0.0 };
+        ethtool(&mut s.ports[2], name, rate);
+    };
+    let down = |s: &mut Snapshot, name: &str, second: u64| {
+        // The reading that shows the rise is over when the one of the errors comes.
+        ethtool(
+            &mut s.ports[2],
+            name,
+            if (5..10).contains(&second) { 0.2 } else { 0.0 },
+        );
+        s.ports[2].counters.last_mut().unwrap().counter.total = if second >= 5 { 8 } else { 7 };
+    };
+    let until = |all: Vec<bool>| all.iter().position(|found| *found);
+    // Without an outage the errors are those of the cable.
+    assert_eq!(
+        until(damage_of(|s, at| errors(s, "rx_pcs_symbol_err_phy", at))),
+        Some(12)
+    );
+    // By the counter of the port, and by its state where the driver has none.
+    let counted = damage_of(|s, at| {
+        down(s, "link_down_events_phy", at);
+        errors(s, "rx_pcs_symbol_err_phy", at);
+    });
+    assert_eq!(until(counted), Some(17), "12 s after the rise");
+    let seen = |s: &mut Snapshot, at: u64| {
+        if (5..11).contains(&at) {
+            s.ports[2].state = Some(PortState(1));
+        }
+        errors(s, "rx_crc_errors.nic", at);
+    };
+    assert_eq!(until(damage_of(seen)), Some(23), "12 s after it was ACTIVE again");
+    // A port that is down.
+    let never = damage_of(|s, at| {
+        s.ports[2].state = Some(PortState(1));
+        errors(s, "rx_crc_errors.nic", at);
+    });
+    assert_eq!(until(never), None);
+    // A link of a bond, and not its neighbour.
+    let bond = |of_down: &'static str| {
+        until(damage_of(move |s, at| {
+            down(s, of_down, at);
+            errors(s, "eth4:rx_symbol_err_phy", at);
+        }))
+    };
+    assert_eq!(bond("eth4:link_down_events_phy"), Some(17));
+    assert_eq!(bond("eth5:link_down_events_phy"), Some(12));
 }
 
 #[test]

@@ -19,11 +19,26 @@ fn the_variable_that_forbids_nccl_its_verbs_means_nothing_on_efa() {
         device.driver = Some("efa".into());
     }
     // NCCL's own transport cannot use EFA.
-    let plugin = "(it has no QP): NCCL has loaded no plug-in for EFA (aws-ofi-nccl)";
-    assert!(verdict(&s).ends_with(plugin), "{}", verdict(&s));
-    assert!(after(6, &s)[0].next.starts_with("install aws-ofi-nccl "));
+    // A process has loaded no plug-in before its first communicator, and no fault.
+    let found = after(6, &s).remove(0);
+    assert!(found.verdict.ends_with("(it has no QP)"), "{}", found.verdict);
+    let plugin = "NCCL has loaded no plug-in for EFA (aws-ofi-nccl) so far";
+    let evidence = |s: &Snapshot| after(6, s)[0].evidence.iter().any(|said| said == plugin);
+    assert!(evidence(&s), "{:?}", found.evidence);
+    assert!(
+        found
+            .next
+            .starts_with("if NCCL has begun (a line `NCCL version` in its log): install aws-ofi-nccl ")
+            && found.next.contains("; else sudo rdmatop doctor --pid 4711 "),
+        "{}",
+        &*found.next
+    );
     s.processes[0].libraries = Some(vec!["libnccl.so.2".into(), "libfabric.so.1".into()].into());
-    assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
+    assert!(
+        !evidence(&s) && verdict(&s).ends_with("(it has no QP)"),
+        "{}",
+        verdict(&s)
+    );
     s.processes[0].libraries = None;
     assert!(verdict(&s).ends_with("(it has no QP)"), "{}", verdict(&s));
 }

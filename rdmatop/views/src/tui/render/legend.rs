@@ -63,7 +63,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
             out.push(("1 2".to_owned(), "finding in 7"));
         }
         if marks.iter().any(|mark| mark.role == Role::Possible) {
-            out.push(("?".to_owned(), "may be its"));
+            out.push(("?".to_owned(), "may concern it"));
         }
         for (severity, role, meaning) in [
             (Severity::Critical, Role::Cause, "cause, critical"),

@@ -76,7 +76,7 @@ fn a_bond_without_one_of_its_links_is_a_warning_though_its_port_is_up() {
     };
     assert_eq!(
         of_state(with([up, Some(false)], false)),
-        ["Warn port.state mlx5_3 has 1 of 2 links of its bond bond0: eth9 has no signal"]
+        ["Warn port.state mlx5_3 has 1 of 2 links of its bond bond0: eth9 is down"]
     );
     assert_eq!(
         of_state(with([up, Some(false)], true)),
@@ -84,6 +84,32 @@ fn a_bond_without_one_of_its_links_is_a_warning_though_its_port_is_up() {
             "Warn port.state mlx5_3 has 1 of 2 links of its bond bond0: eth9 is outside of its aggregate (LACP)"
         ]
     );
+    let why = |active_backup: bool| {
+        let mut facts = HEALTHY.clone();
+        let netdev = port(&mut facts, 3).netdev.as_mut().unwrap();
+        netdev.active_backup = active_backup;
+        netdev.members = vec![
+            Member {
+                name: "eth8".into(),
+                up,
+                ..Member::default()
+            },
+            Member {
+                name: "eth9".into(),
+                up: Some(false),
+                ..Member::default()
+            },
+        ];
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "port.state").unwrap();
+        assert!(
+            line.remedy.starts_with("ip link show dev eth9 "),
+            "{}",
+            &*line.remedy
+        );
+        line.why.clone()
+    };
+    assert!(why(false).contains("a part of its rate") && why(true).contains("its full rate, and no reserve"));
     for healthy in [[up, up], [up, None]] {
         assert!(
             of_state(with(healthy, false))
@@ -254,7 +280,8 @@ fn virtual_functions_of_infiniband_that_nobody_uses_are_spares() {
     port(&mut facts, 3).in_use = true;
     let report = examine(&facts);
     assert!(
-        lines(&report)[0].starts_with("mlx5_3 is down: its link is up, as that of a virtual function"),
+        lines(&report)[0]
+            .starts_with("mlx5_3 is down: its link is up but the port is not: a virtual function"),
         "{report:?}"
     );
 }
@@ -399,6 +426,11 @@ fn packets_that_are_too_small_are_named() {
         (sixth.rate, sixth.in_use) = (Reading::Known(100_000_000_000), true);
     };
     assert_eq!(warns(in_use), 1);
+    // Beside rails of RoCE, NICs for storage are looked at, and those of the ordinary network are not.
+    let storage: fn(&mut Facts) = |facts| port(facts, 6).rate = Reading::Known(200_000_000_000);
+    assert_eq!(warns(storage), 1);
+    let management: fn(&mut Facts) = |facts| port(facts, 6).rate = Reading::Known(25_000_000_000);
+    assert_eq!(warns(management), 0);
 }
 
 #[test]
