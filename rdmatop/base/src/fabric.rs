@@ -46,7 +46,7 @@ pub fn bad_links(device: &str, port: u32) -> NextStep {
 
 /// What to do where NCCL finds EFA's devices alone, and has no plug-in for them. It loads one with its first
 /// communicator: before that there is none in any process.
-pub fn efa_plugin(before_that: NextStep) -> NextStep {
+pub fn efa_plugin(before_that: &NextStep) -> NextStep {
     step!(
         "if NCCL has begun (a line `NCCL version` in its log): install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, \
          with its directory in LD_LIBRARY_PATH; start the job with NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used; \

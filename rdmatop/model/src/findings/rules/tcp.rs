@@ -104,7 +104,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let next = if lacks_plugin && switch.is_none() && row.verbs_files != Some(false) {
-        efa_plugin(next)
+        efa_plugin(&next)
     } else {
         next
     };

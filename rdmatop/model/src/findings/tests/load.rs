@@ -337,8 +337,7 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
                 opcode: crate::ib::WrOpcode(if reads { 4 } else { 0 }),
                 wr: bytes,
                 bytes,
-            }]
-            .into();
+            }];
         }
         ids(&after(30, &s))
     };
