@@ -51,7 +51,7 @@ pub fn efa_plugin(before_that: &NextStep) -> NextStep {
         "if NCCL has begun (a line `NCCL version` in its log): install aws-ofi-nccl (libnccl-net-ofi.so, of the EFA installer) where the job runs, \
          with its directory in LD_LIBRARY_PATH; start the job with NCCL_DEBUG=INFO: a line `NET/OFI Selected provider is efa` says that it is used; \
          else {}",
-        before_that
+        before_that.clone()
     )
 }
 
