@@ -14,8 +14,8 @@ pub const CREATE: u32 = verb::ioctl(OWN + 1, OWN);
 /// `MLX5_IB_METHOD_DEVX_OBJ_DESTROY` of `MLX5_IB_OBJECT_DEVX_OBJ`.
 pub const DESTROY: u32 = verb::ioctl(OWN + 1, OWN + 1);
 /// `MLX5_IB_METHOD_DEVX_OBJ_MODIFY` of `MLX5_IB_OBJECT_DEVX_OBJ`. It changes queue pairs of ib_core, too,
-/// past ib_core. Its return code does not say whether the device did it: the driver fails the call if it cannot
-/// copy the device's answer to the program.
+/// past ib_core. Its return code does not say whether the device did it: the driver fails the call if it
+/// cannot copy the device's answer to the program.
 pub const MODIFY: u32 = verb::ioctl(OWN + 1, OWN + 2);
 /// `RDMA_DRIVER_MLX5`, `enum rdma_driver_id`. Other drivers have methods with the same numbers.
 pub const DRIVER: u32 = 1;

@@ -1,6 +1,6 @@
 //! What neither the compiler nor clippy holds of ARCHITECTURE.md, "One direction": what a manifest may name,
-//! what of the model a crate may use, the order of the model's own modules, and which modules open no file and name none of another user. What
-//! crates may not call is in the clippy.toml of each.
+//! what of the model a crate may use, the order of the model's own modules, and which modules open no file
+//! and name none of another user. What crates may not call is in the clippy.toml of each.
 use proc_macro2::{TokenStream, TokenTree};
 use std::{
     collections::BTreeSet,

@@ -24,8 +24,8 @@ pub(super) fn is_of_mlx5(header: u64) -> bool {
 }
 
 /// Return of a successful call of [`CREATE`] or DESTROY, and of any of [`MODIFY`]. The driver has copied the
-/// attributes and the command long ago: what is read here of the program's memory is a hint. A program that changes it meanwhile
-/// falsifies the record of its own call. The header is the kernel's copy.
+/// attributes and the command long ago: what is read here of the program's memory is a hint. A program that
+/// changes it meanwhile falsifies the record of its own call. The header is the kernel's copy.
 ///
 /// A function of its own, which the verifier checks once.
 #[unsafe(no_mangle)]

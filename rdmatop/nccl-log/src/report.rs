@@ -120,6 +120,8 @@ pub struct Report {
     pub perf: Perf,
     /// Errors that frameworks printed.
     framework_errors: FrameworkErrors,
+    /// See [`Report::provider`].
+    provider: Option<String>,
     wrapped: Unwrapper,
 }
 
@@ -155,6 +157,7 @@ impl Report {
     pub fn end(&mut self) {
         self.flush();
         self.add_framework_errors();
+        self.provider = self.only_provider();
         if self.torn == 0 {
             return;
         }
@@ -361,11 +364,15 @@ impl Report {
             .collect()
     }
 
-    /// libfabric's provider, if all processes that name one name the same.
-    pub fn provider(&self) -> Option<&str> {
+    fn only_provider(&self) -> Option<String> {
         let mut all = self.processes.values().filter_map(|one| one.provider.as_deref());
         let first = all.next()?;
-        all.all(|other| other == first).then_some(first)
+        all.all(|other| other == first).then(|| first.to_owned())
+    }
+
+    /// libfabric's provider, if all processes that name one name the same.
+    pub fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
     }
 
     /// Hosts, in order.

@@ -37,8 +37,8 @@ pub struct Walk {
 
 /// The descriptors of a process.
 ///
-/// The kernel lists those of one thread (`proc_readfd_common`, fs/proc/fd.c): the first thread of a process may
-/// have ended while others go on, and then has none.
+/// The kernel lists those of one thread (`proc_readfd_common`, fs/proc/fd.c): the first thread of a process
+/// may have ended while others go on, and then has none.
 pub(super) fn of(root: &Root, pid: u32) -> io::Result<impl Iterator<Item = fs::DirEntry>> {
     let mut files = list(&root.proc(format!("{pid}/fd")))?.peekable();
     let others = if files.peek().is_some() {

@@ -37,8 +37,8 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
     let mut all: Vec<PortMtu<'_>> = Vec::new();
     // A port that is down has no rate; mlx5 says 40 Gb/s then (`mlx5_query_port_roce`).
     for (device, port) in facts.ports().filter(|(_, port)| port.roce && port.active()) {
-        // Beside faster ports it may be the machine's ordinary network; beside RoCE one that is fast itself may
-        // be for storage.
+        // Beside faster ports it may be the machine's ordinary network; beside RoCE one that is fast itself
+        // may be for storage.
         let rate = port.rate.known();
         let ordinary =
             rate.is_some_and(|rate| Some(rate) < infiniband || (*rate <= FAST && Some(rate) < ethernet));

@@ -119,8 +119,8 @@ impl Batches {
     }
 
     /// What is known of a port at `now_ns`. `told_ns`: no record was lost since then, so that of a queue pair
-    /// that was made later it is known what each modify set. `all_listed`: nobody has queue pairs that are not
-    /// among `qps`.
+    /// that was made later it is known what each modify set. `all_listed`: nobody has queue pairs that are
+    /// not among `qps`.
     pub(super) fn look(
         &mut self,
         place: Place,

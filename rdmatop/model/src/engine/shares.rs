@@ -584,8 +584,8 @@ impl Shares {
             users.insert(None);
         }
         let ports = self.ports.range((device.uid, 0)..=(device.uid, u32::MAX));
-        // Beside the kernel's own queue pairs, as of storage, who has the device open is believed: libraries open
-        // every device.
+        // Beside the kernel's own queue pairs, as of storage, who has the device open is believed: libraries
+        // open every device.
         let tenant = |user: &User| match user {
             User::Process(process) => {
                 let process = seen.processes.get(*process)?;

@@ -136,8 +136,8 @@ impl Makers {
         made.retain(|process, calls| *calls > devx.calls_of(*process)[0]);
         let mut destroyed = verbs.callers_of(DESTROY, false);
         destroyed.retain(|process, calls| *calls > devx.calls_of(*process)[1]);
-        // Counts of calls are swept while records are on the way, and the calls of a process that is forgotten
-        // stay in their table a little longer.
+        // Counts of calls are swept while records are on the way, and the calls of a process that is
+        // forgotten stay in their table a little longer.
         let mut untold = verbs.callers_of(MODIFY, true);
         untold.retain(|process, calls| {
             *calls > devx.calls_of(*process)[2] && processes.get(*process).is_some()

@@ -45,8 +45,8 @@ pub struct Judgement {
     pub totals: Totals,
     /// What cannot be observed, and why.
     pub unobserved: Vec<Unobserved>,
-    /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter cannot
-    /// make a port look unexplained.
+    /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter
+    /// cannot make a port look unexplained.
     pub unexplained: AllUnexplained,
     /// Scale of bars.
     pub scale: Scale,
@@ -184,8 +184,8 @@ fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
 }
 
 impl Judgement {
-    /// Judges facts. `before` are facts that were judged, and how; most rows of both may be the same, and what
-    /// was concluded of these is taken over.
+    /// Judges facts. `before` are facts that were judged, and how; most rows of both may be the same, and
+    /// what was concluded of these is taken over.
     pub fn of(facts: &Facts, unexplained: AllUnexplained, before: Option<(&Facts, &Self)>) -> Self {
         let kept = before.filter(|(before, _)| same_rows(&before.qps, &facts.qps));
         let kept = kept.map(|(_, judgement)| judgement);

@@ -11,8 +11,8 @@ use rdmatop_model::input::PortGid;
 /// thousand slots: reading all took longer than everything else at the start.
 const SLOTS: u32 = 4;
 
-/// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand. In mode
-/// shared it may be in another network namespace, where another one here has its name.
+/// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand. In
+/// mode shared it may be in another network namespace, where another one here has its name.
 pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     let ndevs = port.join("gid_attrs").join("ndevs");
     (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))

@@ -202,8 +202,8 @@ impl TcpReader {
         })
     }
 
-    /// Learns the processes of connections, at the time `begin`, and counts what these moved. Returns whether it
-    /// searched all processes.
+    /// Learns the processes of connections, at the time `begin`, and counts what these moved. Returns whether
+    /// it searched all processes.
     fn attribute(
         &mut self,
         root: &Root,

@@ -144,8 +144,8 @@ impl Totals {
         ownerless.map(Entry::socket).collect()
     }
 
-    /// Learns which descriptors the sockets of [`Self::ownerless`] have; those that are not found belong to no
-    /// process that matters.
+    /// Learns which descriptors the sockets of [`Self::ownerless`] have; those that are not found belong to
+    /// no process that matters.
     pub(super) fn learn(&mut self, wanted: &BTreeSet<SocketKey>, found: &BTreeMap<SocketKey, Descriptor>) {
         let ownerless =
             |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.socket());

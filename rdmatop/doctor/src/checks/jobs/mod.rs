@@ -124,7 +124,8 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
         let libraries = out.known(&process.libraries, &subject, what, WITH_ROOT);
         let lacks = libraries.is_some_and(|all| lacks_efa_plugin(all.iter().map(String::as_str)));
         if lacks && !process.has_qps {
-            // Its own transport cannot use EFA. A process may stay at this point for minutes, without a fault.
+            // Its own transport cannot use EFA. A process may stay at this point for minutes, without a
+            // fault.
             let text = format!(
                 "{subject}: NCCL has loaded no plug-in for EFA so far: it does so with its first communicator; if it has one, install \
                  aws-ofi-nccl (libnccl-net-ofi.so) where the job runs: NCCL uses TCP"

@@ -26,7 +26,7 @@ fn unknown_processes_of_tcp_connections_are_noted_until_all_are_searched() {
 }
 
 #[test]
-fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_and_in_no_other_process() {
+fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_of_anybody() {
     let mut host = Host::new();
     host.facts(231, 99, "python3");
     let mut look = |start_ticks, moved: u64, lately: u64| {

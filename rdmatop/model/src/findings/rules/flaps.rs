@@ -248,8 +248,8 @@ impl Flaps {
             .is_some_and(|kept| kept.was_active)
     }
 
-    /// Whether a port, or the link of its bond with this name, is down or came up so lately that its errors are
-    /// those of training.
+    /// Whether a port, or the link of its bond with this name, is down or came up so lately that its errors
+    /// are those of training.
     pub(super) fn settles(&self, port: &PortRow, member: &str, now: u64) -> bool {
         let last = || self.0.get(&(port.device_uid, port.port))?.last_down(member);
         port.state.is_some_and(|state| !state.is_active())

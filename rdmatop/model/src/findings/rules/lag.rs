@@ -123,7 +123,8 @@ fn lacks(member: &Member) -> String {
     format!("{} {what}", member.name)
 }
 
-/// A member of a bond has no link, or the switch has it in no aggregate, so the port has less than its full rate.
+/// A member of a bond has no link, or the switch has it in no aggregate, so the port has less than its full
+/// rate.
 pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     for (port, bond) in bonds(ctx) {
         let down = bond.members.iter().filter(|member| member.up == Some(false));

@@ -242,7 +242,7 @@ fn errors_of_the_link_have_limits() {
 }
 
 #[test]
-fn a_dirty_fibre_of_ethernet_is_named_by_the_counters_of_its_network_device() {
+fn a_dirty_fibre_is_named_by_the_counters_of_its_network_device() {
     let found = |counters: &[(&str, f64)]| {
         let mut s = rails([4e9; 8], [4e9; 8]);
         s.ports[2].link_layer = Some("Ethernet".into());

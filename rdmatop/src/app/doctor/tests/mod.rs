@@ -29,7 +29,7 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
-fn a_job_of_nccl_without_its_plug_in_for_efa_is_asked_about_by_its_mappings() {
+fn a_job_without_nccl_s_plug_in_for_efa_is_asked_about_by_its_mappings() {
     let fake = trees::efa_node();
     let maps = "7f00-7f01 r-xp 00000000 08:01 2 /opt/libnccl.so.2\n";
     fake.proc("4711/maps", maps);

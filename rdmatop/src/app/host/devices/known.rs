@@ -239,8 +239,8 @@ impl Listed {
     }
 
     /// Whether its QPs may be dumped again. For each the kernel asks the driver (`fill_res_qp_entry` calls
-    /// `ib_query_qp`, drivers/infiniband/core/nldev.c), and that of mlx5 its firmware: long dumps take a tenth
-    /// of the time at most, or are [`Known::MOST_REST`] apart.
+    /// `ib_query_qp`, drivers/infiniband/core/nldev.c), and that of mlx5 its firmware: long dumps take a
+    /// tenth of the time at most, or are [`Known::MOST_REST`] apart.
     pub(super) fn dump_is_due(&self, now_ns: u64) -> bool {
         self.known.dumped.is_none_or(|(ended_ns, took_ns)| {
             let rest = took_ns.saturating_mul(9).min(Known::MOST_REST);
