@@ -289,6 +289,12 @@ impl Devx {
         carriers.collect()
     }
 
+    /// Whether a process made objects, or asked for changes.
+    pub(super) fn has(&self, process: u64) -> bool {
+        let mut of_it = self.counts.range((process, 0)..=(process, u64::MAX));
+        of_it.next().is_some()
+    }
+
     /// The processes that made objects, of whatever kind they say.
     pub(super) fn makers(&self) -> BTreeSet<u64> {
         self.counts.keys().map(|(process, _)| *process).collect()

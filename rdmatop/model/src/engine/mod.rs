@@ -245,7 +245,7 @@ impl Engine {
             Input::ProcessGone { pid, start_ticks } => {
                 self.snapshots.shares.gone(pid);
                 let uid = self.machine.processes.holder(pid);
-                let made = uid.is_some_and(|uid| self.devx.makers().contains(&uid));
+                let made = uid.is_some_and(|uid| self.devx.has(uid));
                 self.machine.devices.may_be_left(pid, made);
                 self.machine.process_gone(pid, start_ticks, now_ns);
             }

@@ -143,9 +143,12 @@ impl Makers {
             *calls > devx.calls_of(*process)[2] && processes.get(*process).is_some()
         });
         let before = std::mem::replace(&mut devx.untold, untold.keys().copied().collect());
-        for (process, calls) in untold.into_iter().filter(|(process, _)| before.contains(process)) {
+        for (process, calls) in untold {
             *made.entry(process).or_default() += calls;
-            devx.modified.insert(0);
+            // The record did not come since the last snapshot, and will not come.
+            if before.contains(&process) {
+                devx.modified.insert(0);
+            }
         }
         let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
         Self {

@@ -660,6 +660,28 @@ fn bytes_of_a_user_do_not_depend_on_what_another_one_says_of_his_objects() {
 }
 
 #[test]
+fn who_asked_for_changes_and_ended_leaves_no_doubt_about_other_devices() {
+    let mut nic = Nic::new("mlx5_core");
+    nic.contexts = Some(vec![231, 240]);
+    let pairs = [(10, Some(231), RTS)];
+    nic.second(RATE, &pairs);
+    nic.born(231, SECOND + 1, PLAIN);
+    nic.born_of("bob", 240, SECOND + 1, PLAIN);
+    nic.modify(240);
+    nic.second(RATE, &pairs);
+    nic.modified.remove(&240);
+    nic.apply(Input::ProcessGone {
+        pid: 240,
+        start_ticks: Some(7),
+    });
+    for _ in 0..12 {
+        nic.second(RATE, &pairs);
+        let modified = &nic.engine.devx.modified;
+        assert!(modified.len() == 1 && !modified.contains(&0), "{modified:?}");
+    }
+}
+
+#[test]
 fn names_of_libraries_are_believed_about_their_own_tenant_alone() {
     let pairs = [(10, Some(231), RTS)];
     let shown_beside = |user, other, born_ns| {
