@@ -218,7 +218,7 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &[],
         two_cpus: |_| true,
         has: |_| true,
-        seconds: 10,
+        seconds: 9,
         waits: false,
     },
     // The control plane, programs that come and go, and data paths whose programs cannot interrupt each
@@ -242,7 +242,7 @@ pub(super) const GROUPS: [Group; 8] = [
         // another task enters on that CPU meanwhile.
         two_cpus: |_| false,
         has: |_| true,
-        seconds: 8,
+        seconds: 4,
         waits: false,
     },
     Group {
@@ -266,7 +266,7 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &[],
         two_cpus: |_| false,
         has: |_| true,
-        seconds: 8,
+        seconds: 7,
         waits: false,
     },
     // Programs are attached and detached under traffic: one CPU, for the reason given at `alone`.
@@ -276,7 +276,7 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &[],
         two_cpus: |_| false,
         has: |_| true,
-        seconds: 15,
+        seconds: 22,
         waits: false,
     },
     // These tests change switches of the whole kernel, or attach and detach programs under traffic: other
@@ -320,7 +320,7 @@ pub(super) const GROUPS: [Group; 8] = [
         options: &["--devices", "0"],
         two_cpus: |_| true,
         has: modules::has_test_drivers,
-        seconds: 10,
+        seconds: 18,
         waits: true,
     },
     // A NIC whose data path bypasses the kernel. One CPU, as above: a probe on a process switches a static
