@@ -123,6 +123,17 @@ impl Counter {
         })
     }
 
+    /// The rate of which it is certain that no more moved; `None` where that is not known.
+    pub fn most_rate(self) -> Option<f64> {
+        let known = self.rate.filter(|_| self.rate_known() != Known::AtLeast)?;
+        let is_share = self.source == Source::Psn && self.rate_known() == Known::Exact;
+        Some(if is_share {
+            known * (1.0 + MIDDLE_IS_WITHIN)
+        } else {
+            known
+        })
+    }
+
     /// The sum. The rate is known when both are. A bound makes the sum one; of an upper and a lower one
     /// only the lower one is left. The source is the one that says less.
     #[must_use]

@@ -17,7 +17,7 @@ use rdmatop_model::{
     cause::{Cause, CauseId},
     ib::{PortState, QpState},
     snapshot::{PortRow, ProcessRow, Quantity, Snapshot, TcpTraffic},
-    value::Counter,
+    value::{Counter, Known},
 };
 
 /// A process of the log, and who it is on this machine.
@@ -344,10 +344,18 @@ fn missing(now: &Now, lives: &[(&IdentifiedProcess, &Candidate, Proof)], snapsho
         .iter()
         .flat_map(|one| one.devices.iter().map(|name| &**name))
         .collect();
+    // An upper bound is no certain rate, but the page shows it.
+    let is_unknown = |(certain, counter): (Option<f64>, Option<Counter>)| {
+        certain.is_none() && counter.is_none_or(|counter| counter.rate_known() != Known::AtMost)
+    };
+    let any_unknown = |one: &LiveProcess| {
+        let ways = one.byte_rates.into_iter().zip([one.tx_bytes, one.rx_bytes]);
+        ways.into_iter().any(is_unknown)
+    };
     if now
         .processes
         .iter()
-        .any(|one| one.byte_rates.contains(&None) && !one.devices.is_empty())
+        .any(|one| any_unknown(one) && !one.devices.is_empty())
     {
         // The note about missing rights comes before what follows from them for a device.
         let rights = snapshot

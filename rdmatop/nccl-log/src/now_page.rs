@@ -87,6 +87,18 @@ fn cell(value: Option<f64>, is_bound: bool) -> String {
     }
 }
 
+/// Bytes per second one way. A share by PSN has a `~`, an upper bound a `<`: these are of the counter, which
+/// has no READs to be moved to the other direction.
+fn way(certain: Option<f64>, counter: Option<&Counter>, is_bound: bool) -> String {
+    let sign = match counter.map(|counter| (counter.source, counter.rate_known())) {
+        Some((_, Known::AtMost)) => "<",
+        Some((Source::Psn, Known::Exact)) => "~",
+        _ => return cell(certain, is_bound),
+    };
+    let rate = counter.and_then(|counter| counter.rate);
+    rate.map_or_else(|| number(None), |rate| sign.to_owned() + &number(Some(rate)))
+}
+
 fn is_partial(counter: Option<&Counter>) -> bool {
     counter.is_some_and(|counter| counter.rate_known() == Known::AtLeast)
 }
@@ -178,8 +190,8 @@ fn processes(out: &mut String, now: &Now) {
             live.pid,
             cut(&live.comm, 12),
             qps,
-            cell(tx, is_partial(live.tx_bytes.as_ref())),
-            cell(rx, is_received_in_part(live)),
+            way(tx, live.tx_bytes.as_ref(), is_partial(live.tx_bytes.as_ref())),
+            way(rx, live.rx_bytes.as_ref(), is_received_in_part(live)),
             cell(
                 work.map(|(sent, received)| sent + received),
                 [&live.tx_wr, &live.rx_wr]
@@ -207,6 +219,19 @@ fn processes(out: &mut String, now: &Now) {
     let mut words = Vec::new();
     if !rdma.is_empty() {
         words.push(format!("TX, RX and WR counted by {rdma}"));
+    }
+    let ways = || {
+        let counters = now
+            .processes
+            .iter()
+            .flat_map(|live| [live.tx_bytes, live.rx_bytes]);
+        counters.flatten().filter(|counter| counter.rate.is_some())
+    };
+    if ways().any(|counter| counter.rate_known() == Known::AtMost) {
+        words.push("< at most that".to_owned());
+    }
+    if ways().any(|counter| counter.source == Source::Psn && counter.rate_known() == Known::Exact) {
+        words.push("~ within 5 %".to_owned());
     }
     if now.processes.iter().any(is_received_in_part) {
         words.push("RX without what peers write by RDMA".to_owned());

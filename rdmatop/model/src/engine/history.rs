@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::snapshot::{History, Recent};
+use crate::{
+    snapshot::{History, Recent},
+    value::Source,
+};
 
 /// Seconds that are averaged over, ns (ours): the steps of a training job, in which it computes and
 /// communicates in turn, are shorter.
@@ -92,14 +95,18 @@ pub(super) struct Average {
 
 impl Average {
     /// Adds what is known of the interval that a snapshot ends, whose length is set here. Unknown rates end
-    /// the time that is averaged over, and so does another source.
+    /// the time that is averaged over, and so does another measure: bytes of work requests are no packets. A
+    /// port's bytes and shares of them alternate as other users come and go, and are averaged together.
     pub(super) fn push(&mut self, now_ns: u64, rates: Option<Recent>) -> Option<Recent> {
         let last_ns = self.last_ns.replace(now_ns);
         let Some(rates) = rates.filter(|rates| rates.tx.or(rates.rx).is_some()) else {
             self.points = VecDeque::new();
             return None;
         };
-        if self.points.back().is_some_and(|last| last.source != rates.source) {
+        let of_packets = |one: &Recent| matches!(one.source, Source::Hw | Source::Port | Source::Psn);
+        let is_alike =
+            |last: &Recent| last.source == rates.source || (of_packets(last) && of_packets(&rates));
+        if self.points.back().is_some_and(|last| !is_alike(last)) {
             self.points.clear();
         }
         let ns = last_ns.map_or(0, |last_ns| now_ns.saturating_sub(last_ns));
@@ -117,7 +124,7 @@ impl Average {
     }
 
     fn average(&self) -> Option<Recent> {
-        let (last, ns) = (self.points.back()?, self.ns());
+        let (source, ns) = (self.points.iter().map(|point| point.source).max()?, self.ns());
         let mean = |of: fn(&Recent) -> Option<f64>| {
             let parts = self.points.iter().map(|point| Some(of(point)? * point.ns as f64));
             Some(parts.sum::<Option<f64>>()? / ns as f64)
@@ -129,7 +136,7 @@ impl Average {
             tx,
             rx,
             whole: self.points.iter().all(|point| point.whole),
-            source: last.source,
+            source,
         })
     }
 }
@@ -137,7 +144,6 @@ impl Average {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Source;
 
     #[test]
     fn histories_without_movement_share_one() {
@@ -243,6 +249,17 @@ mod tests {
         recently.push(8 * S, Some(sent_unknown));
         let average = recently.average().unwrap();
         assert_eq!((average.tx, average.rx), (None, Some(1.0)));
+    }
+
+    #[test]
+    fn bytes_of_a_port_and_shares_of_them_are_averaged_together_as_shares() {
+        let mut recently = Average::default();
+        for (second, source) in (1..).zip([Source::Port, Source::Port, Source::Psn, Source::Port]) {
+            let rates = rates(4.0, true);
+            recently.push(second * S, Some(Recent { source, ..rates }));
+        }
+        let average = recently.average().unwrap();
+        assert_eq!((average.ns, average.source), (3 * S, Source::Psn));
     }
 
     #[test]

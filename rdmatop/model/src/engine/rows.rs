@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
-    value::{Counter, Shared, Source},
+    value::{Counter, Known, Shared, Source},
 };
 use rdmatop_base::text;
 
@@ -109,7 +109,7 @@ impl Rows {
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
-                (_, None) => share.map(|share| share.bytes.map(Counter::certain_rate).into()),
+                (_, None) => share.map(|share| share.bytes.map(drawn).into()),
             };
             if let Some(rates) = points {
                 process.series.push(rates, "bytes", HISTORY);
@@ -143,6 +143,14 @@ impl Rows {
     }
 }
 
+/// The rate that a graph shows: a share stands in it where it stands on the screen, an upper bound not at all.
+fn drawn(share: Counter) -> Option<f64> {
+    match share.rate_known() {
+        Known::Exact => share.rate,
+        _ => share.certain_rate(),
+    }
+}
+
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
     (
         flow.known(count::TX_BYTES, fresh)
@@ -165,7 +173,8 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
             source: Source::Hw,
         });
     }
-    let source = traffic.tx_bytes.or(traffic.rx_bytes)?.source;
+    let counters = [traffic.tx_bytes, traffic.rx_bytes].into_iter().flatten();
+    let source = counters.map(|counter| counter.source).max()?;
     let [tx, rx] = traffic.ways();
     Some(Recent {
         ns: 0,

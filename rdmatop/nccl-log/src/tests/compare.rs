@@ -14,7 +14,7 @@ use rdmatop_model::{
     ib::{PortState, QpState},
     snapshot::{PortRow, ProcessRow, QpRow, Snapshot, TcpTraffic, Traffic},
     testkit::full,
-    value::{Counter, Source},
+    value::{Counter, RateIs, Source},
 };
 use std::sync::Arc;
 
@@ -424,6 +424,34 @@ fn a_rank_that_ended_beside_others_and_qps_in_err_are_named() {
             .iter()
             .any(|(_, id, line)| *id == "qp-error" && line.starts_with("1 of 8 QPs of python3 (PID 100)"))
     );
+}
+
+#[test]
+fn a_share_of_a_port_and_an_upper_bound_are_shown_as_such() {
+    let report = read(&two_hosts());
+    let mut first = rank(4711, &["mlx5_0"]);
+    first.traffic.tx_bytes = Some(counter(2e9, Source::Psn));
+    first.traffic.rx_bytes = Some(Counter {
+        partial: true,
+        rate_is: RateIs::AtMost,
+        ..counter(3e9, Source::Port)
+    });
+    let page = |first: ProcessRow| {
+        let shot = snapshot(vec![first], vec![port("mlx5_0", 5e9)]);
+        let now = Now::of(&report, &[found(100, Some(4711))], &shot, 3.0);
+        page::text(&report, &Links::default(), Some(&now))
+    };
+    let text = page(first.clone());
+    let row = text.lines().find(|line| line.contains(" 4711 ")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[4..6], ["~2.0G", "<3.0G"], "{row}");
+    assert!(text.contains("< at most that; ~ within 5 %"), "{text}");
+    // What the port alone had is exact, and the page needs no words for signs that it has not.
+    first.traffic.tx_bytes = Some(counter(2e9, Source::Port));
+    first.traffic.rx_bytes = Some(counter(3e9, Source::Port));
+    let text = page(first);
+    assert!(text.contains("   2.0G    3.0G"), "{text}");
+    assert!(!text.contains("at most that") && !text.contains('~'), "{text}");
 }
 
 #[test]

@@ -220,7 +220,12 @@ fn two_users_of_a_port_have_shares_by_their_packets() {
         (packets.rate, packets.rate_known()),
         (Some(30_000.0), Known::AtLeast)
     );
-    assert!(row.history.tx.last().is_some_and(Option::is_some));
+    let shown = row.traffic.tx_bytes.and_then(|counter| counter.rate);
+    assert_eq!(
+        row.history.tx.last(),
+        Some(&shown),
+        "the graph is where the number is"
+    );
     // Totals are lower bounds: what was moved before, and the distance of the bounds, is not in them.
     let total = row.traffic.tx_bytes.unwrap();
     assert!(

@@ -38,10 +38,13 @@ fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
     devices.filter(may_have_it_open).collect()
 }
 
-/// Bytes per second that a process moves by RDMA. If its work requests are not counted, everything that its
-/// ports move. `None` if that is not known.
+/// Bytes per second that a process moves by RDMA, at most where that is known. If its work requests are not
+/// counted, everything that its ports move. `None` if that is not known.
 fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
-    let rate = |counter: Option<Counter>| counter?.certain_rate();
+    let rate = |counter: Option<Counter>| {
+        let counter = counter?;
+        counter.most_rate().or_else(|| counter.certain_rate())
+    };
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
     let hiding = if row.qps == 0 {
         hiding(ctx, row)

@@ -32,7 +32,7 @@ use crate::ib::{PortState, QpState, WcStatus};
 use crate::input::LockedMemory;
 use crate::snapshot::{NamedCounter, PortRow, Snapshot, StatusCount, Step, TcpTraffic, Traffic};
 use crate::testkit::{self, rows};
-use crate::value::{Counter, Source};
+use crate::value::{Counter, RateIs, Source};
 
 const S: u64 = 1_000_000_000;
 

@@ -206,3 +206,31 @@ fn a_job_on_tcp_is_named_with_what_forbids_rdma() {
         assert_eq!(ids(&after(6, &s)), [""; 0]);
     }
 }
+
+#[test]
+fn next_to_nothing_is_the_most_that_a_process_can_have_moved() {
+    let limit = Limits::default().tcp_rdma_share * 600e6;
+    let at_most = |rate: f64| Counter {
+        partial: true,
+        rate_is: RateIs::AtMost,
+        ..Counter::whole(9, Some(rate), Source::Port)
+    };
+    let share = |rate: f64| Counter::whole(9, Some(rate), Source::Psn);
+    let is_named = |each_way: Counter| {
+        let mut s = rails([10e9; 8], [10e9; 8]);
+        s.processes[0].qps = 8;
+        let traffic = &mut s.processes[0].traffic;
+        [traffic.tx_bytes, traffic.rx_bytes] = [Some(each_way); 2];
+        s.processes[0].tcp = Some(TcpTraffic {
+            tx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            rx_bytes: Counter::whole(9, Some(300e6), Source::SockDiag),
+            connections: 16,
+            busiest: None,
+        });
+        ids(&after(6, &s)).contains(&"tcp-fallback")
+    };
+    // Its ports are busy, with what others move.
+    assert!(is_named(at_most(0.49 * limit)) && !is_named(at_most(0.51 * limit)));
+    // A share may be a twentieth too low.
+    assert!(is_named(share(0.47 * limit)) && !is_named(share(0.49 * limit)));
+}

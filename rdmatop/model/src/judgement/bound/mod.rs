@@ -146,10 +146,10 @@ struct Carried {
 }
 
 impl Carried {
-    /// The sum of `parts`; if there are not `expected` many, it is a lower bound.
+    /// The sum of `parts`; if there are not `expected` many, it is a lower bound. Its source is the one that
+    /// says least.
     fn sum(parts: &[Recent], expected: u64) -> Option<Self> {
-        let longest = parts.iter().max_by_key(|one| one.ns)?;
-        let ns = longest.ns;
+        let ns = parts.iter().map(|one| one.ns).max()?;
         let way = |of: fn(&Recent) -> Option<f64>| {
             let shares = parts
                 .iter()
@@ -164,7 +164,7 @@ impl Carried {
             partial: ways.contains(&None)
                 || parts.len() as u64 != expected
                 || parts.iter().any(|one| !one.whole || short(one)),
-            source: longest.source,
+            source: parts.iter().map(|one| one.source).max()?,
         })
     }
 }
