@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use rdmatop_common::{
     counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats, bucket, slot_flag},
-    event::{Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
+    event::{DevxRecord, Prefix, QpRecord, Record, UNKNOWN_U8, UNKNOWN_U32, flag, kind},
     verb,
 };
 use zerocopy::FromZeros as _;
@@ -14,8 +14,9 @@ use crate::findings::FindingId;
 use crate::ib::{Gid, PhysState, PortState, QpState};
 use crate::input::{
     BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts,
-    Input, LockedMemory, MemberReading, NetdevDown, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts,
-    PsnReading, RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
+    Input, LockedMemory, MemberReading, NetdevDown, NetnsReading, Now, PortGid, PortReading, ProbeVerdict,
+    ProcessFacts, PsnReading, RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample,
+    Verdict,
 };
 use crate::snapshot::{Snapshot, may_hide_qps};
 
@@ -26,7 +27,7 @@ pub const REG_MR: u32 = verb::write(9);
 /// `dereg_mr`, likewise.
 pub const DEREG_MR: u32 = verb::write(13);
 /// `devx_obj_create` of mlx5, which makes objects past the kernel.
-pub const DEVX_CREATE: u32 = verb::ioctl(4097, 4096);
+const DEVX_CREATE: u32 = verb::ioctl(4097, 4096);
 
 /// A counter of a port and how fast it grows.
 struct Counting {
@@ -461,6 +462,48 @@ impl Machine {
             failing,
             errno,
             done,
+        });
+    }
+
+    /// A process makes queue pairs past the kernel on a NIC, in calls that were all recorded: what mlx5's
+    /// `devx_obj_create` made by its command CREATE_QP.
+    pub fn devx_qps(&mut self, (pid, comm): (u32, &str), nic: usize, made: u32) {
+        let device_name = self.nics[nic].reading.name.clone();
+        for handle in 1..=made {
+            self.now += 1_000_000;
+            let prefix = Prefix {
+                ts_ns: self.now,
+                object: 0xffff_8881_0000_0000 + u64::from(pid) * 4096,
+                kind: kind::DEVX_CREATE,
+                flags: flag::DEVICE | flag::OWNER_TASK | flag::CREATED,
+                device: name(&device_name),
+                device_index: u32::try_from(nic).unwrap_or(0),
+                pid,
+                tid: pid,
+                owner_pid: pid,
+                comm: name(comm),
+                owner_comm: name(comm),
+                duration_ns: 40_000,
+                ..Prefix::new_zeroed()
+            };
+            self.apply(Input::Records(vec![Record::Devx(DevxRecord {
+                prefix,
+                handle,
+                opcode: 0x500,
+                owner_start_ns: 0,
+            })]));
+        }
+        self.calls(pid, DEVX_CREATE, f64::from(made), 0.0, 0);
+        self.run(1);
+        self.calls(pid, DEVX_CREATE, 0.0, 0.0, 0);
+    }
+
+    /// A NIC is in a network namespace of its own: of process `pid`, which belongs to `holder`.
+    pub fn netns(&mut self, nic: usize, pid: u32, holder: &str) {
+        self.nics[nic].reading.netns = Some(NetnsReading {
+            inode: 4_026_532_000 + u64::from(pid),
+            pid,
+            holder: Some(holder.to_owned()),
         });
     }
 

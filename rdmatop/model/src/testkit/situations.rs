@@ -1,7 +1,7 @@
 //! Situations in which somebody looks at rdmatop for the first time: some on a node with SoftRoCE, where work
 //! requests are counted, others on a node with eight NICs, where only its ports are. Other jobs run beside.
 
-use super::machine::{DEREG_MR, DEVX_CREATE, Machine, REG_MR, Work};
+use super::machine::{DEREG_MR, Machine, REG_MR, Work};
 use crate::findings::FindingId;
 use crate::input::{NetdevDown, RawSource};
 use crate::snapshot::Snapshot;
@@ -578,10 +578,7 @@ fn eight_devx() -> Snapshot {
         &["libucp.so.0", "libuct.so.0", "libuct_ib.so.0"],
         &[],
     );
-    machine.qp(0, 5_200, (7_700, "ucx_perftest"), 3, Some((5_300, 145)));
-    machine.calls(7_700, DEVX_CREATE, 1.0, 0.0, 0);
-    machine.run(3);
-    machine.calls(7_700, DEVX_CREATE, 0.0, 0.0, 0);
+    machine.devx_qps((7_700, "ucx_perftest"), 0, 3);
     machine.run(60);
     machine.snapshot()
 }
@@ -595,6 +592,7 @@ fn eight_pod() -> Snapshot {
         let nic = usize::from(rank);
         bytes(&mut machine, nic, EACH, EACH);
         let pid = 7_750 + u32::from(rank);
+        machine.netns(nic, 7_750, POD);
         machine.process(
             pid,
             "python3 -m vllm.entrypoints.openai.api_server",
@@ -729,8 +727,8 @@ pub const ALL: &[Situation] = &[
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
     Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
         says: &["No trouble found", "mlx5_0 4 - <1.34T <1.34T", "mlx5_7 4 - <1.34T <1.34T", "< at most"], make: eight_before },
-    Situation { name: "eight-17-devx", truth: "PID 7700 makes queue pairs past the kernel (UCX), so what each process on its NICs moved is a bound", finds: None,
-        says: &["No trouble found", "ucx_perftest", "<1.34T", "< at most"], make: eight_devx },
+    Situation { name: "eight-17-devx", truth: "PID 7700 makes queue pairs past the kernel on mlx5_0 (UCX), so what it and rank 0 moved there is a bound", finds: None,
+        says: &["nothing is seen of 3 DEVX QPs on mlx5_0", "mlx5_0 0 - <168G <168G", "mlx5_1 4 - 168G 168G", "< at most"], make: eight_devx },
     Situation { name: "eight-18-pod", truth: "a pod's two processes use mlx5_0 and mlx5_1, the other NICs are idle", finds: None,
         says: &["No trouble found", "mlx5_0 2 - 168G 168G", "mlx5_1 2 - 168G 168G"], make: eight_pod },
     Situation { name: "nic-01-few-qps", truth: "PID 2440 has one QP beside the 16 of PID 2391, on a full port of a NIC, and gets as little as each of those", finds: Some(FindingId::PortContention),
