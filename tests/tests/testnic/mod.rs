@@ -11,6 +11,7 @@ mod slow;
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -23,7 +24,7 @@ use rdmatop_tests::{
     rdmatop::{self, Window},
     snapshot::Snapshot,
     testnic::{Call, EFA, TestNic, Wish},
-    wait::SOON,
+    wait::{PATIENCE, SOON},
 };
 use serde_json::Value;
 
@@ -297,17 +298,23 @@ fn of_a_card_that_is_left_alone_the_driver_is_asked_for_nothing() -> Result<()> 
     for call in [Call::Port, Call::Pma, Call::Firmware] {
         ports[3].delay(call, 30_000)?;
     }
-    // Each request to this driver would be late, and a note would say so.
-    let sample = rdmatop::once(&["--delay", "3", "--exclude-device", "m*_3"])?;
-    for left in &ports[..3] {
+    // Each request to this driver would be late, and a note would say so. The settings leave it alone, and the
+    // option another device.
+    let settings = Path::new("/tmp/alone/rdmatop");
+    fs::create_dir_all(settings)?;
+    fs::write(settings.join("config.toml"), "exclude_device = [\"m*_3\"]\n")?;
+    let mut once = rdmatop::command(&["--once", "--json", "--delay", "3", "--exclude-device", "mlx5_2"])?;
+    let mut child = Child::spawn(once.env("XDG_CONFIG_HOME", "/tmp/alone"))?;
+    child.succeed(PATIENCE)?;
+    let sample = Snapshot::parse(&child.out.text())?;
+    for left in &ports[..2] {
         let rate = port(&sample, &left.device)?["tx_bytes"]["rate"].as_f64();
         ensure!(rate.is_some_and(|rate| rate > 0.0), "{}: {rate:?}", left.device);
     }
-    let row = device(&sample, "mlx5_3")?;
-    ensure!(
-        row["driver"].is_null() && port(&sample, "mlx5_3").is_err(),
-        "{row}"
-    );
+    for name in ["mlx5_2", "mlx5_3"] {
+        let row = device(&sample, name)?;
+        ensure!(row["driver"].is_null() && port(&sample, name).is_err(), "{row}");
+    }
     let notes = sample.value()["health"]["notes"].to_string();
     ensure!(
         notes.contains("excluded") && !notes.contains("slow-device"),
