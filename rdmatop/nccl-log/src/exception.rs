@@ -1,5 +1,5 @@
-//! What frameworks print of an error of NCCL, in lines that are not NCCL's: without NCCL_DEBUG nothing else
-//! is in the log.
+//! What frameworks print of an error of NCCL, and what libraries beside it print of the network, in lines that
+//! are not NCCL's: without NCCL_DEBUG nothing else is in the log.
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
 //! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
@@ -8,15 +8,18 @@
 
 use rdmatop_base::text;
 
-use super::dictionary::{self, Entry};
+use super::{
+    dictionary::{self, Entry},
+    line,
+};
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
 const LAST_ERROR: &str = "Last error:";
 /// Stands before that text in an error of XLA (JAX, TensorFlow).
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of these.
-const OWN: [&str; 9] = [
+/// one of the first nine of these, what others say with one of the rest.
+const OWN: [&str; 18] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
@@ -26,6 +29,19 @@ const OWN: [&str; 9] = [
     "NCCL communicator was aborted on rank ",
     "recvValue",
     "sendBytes failed on SocketImpl(",
+    // UCX, the first of them in the source that prints failed work requests.
+    dictionary::UCX,
+    "UCX  ERROR ",
+    // NVSHMEM.
+    "non-zero status: ",
+    "NULL value ",
+    "init failed for transport: ",
+    "WARN: device ",
+    // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
+    "<warn> ",
+    "NET/OFI ",
+    // Slurm.
+    "pmixp_coll_",
 ];
 /// Stands before the words of an error of CUDA in what nccl-tests print.
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
@@ -38,6 +54,8 @@ const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
 /// known.
 const MAX_UNKNOWN: usize = 32;
+/// Largest number of errors that are told apart by their host, too.
+const MAX_ERRORS: usize = 256;
 
 /// Longest text of an error: NCCL keeps 1 KiB of it.
 const MAX_TEXT: usize = 1024;
@@ -50,6 +68,8 @@ pub(super) struct FrameworkError {
     pub(super) text: String,
     /// Its entry in the dictionary, if there is one.
     pub(super) entry: Option<&'static Entry>,
+    /// The host, if the line's head names it; otherwise empty.
+    pub(super) host: String,
     pub(super) count: u64,
 }
 
@@ -80,9 +100,13 @@ impl FrameworkErrors {
         if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
         } else if let Some(at) = OWN.iter().find_map(|begin| line.find(begin)) {
-            self.add_own(line.get(at..).unwrap_or_default());
+            let (head, text) = line.split_at_checked(at).unwrap_or_default();
+            let is_of_ucx = text.starts_with(dictionary::UCX) || text.starts_with("UCX");
+            if self.add_own(if is_of_ucx { host(head) } else { "" }, text) {
+                self.tail.clear();
+            }
         } else if let Some(text) = broken(&before, line) {
-            self.add_own(&text);
+            self.add_own("", &text);
         } else if let Some((call, text)) = line.split_once(LAST_OF_XLA) {
             if let Some((words, entry)) = result(call) {
                 self.add(words, Some(entry));
@@ -99,18 +123,21 @@ impl FrameworkErrors {
                 self.add(text, Some(entry));
             }
             (self.failed, self.in_words) = (true, !is_named);
-            // nccl-tests goes on with the text of the last warning.
-            if let Some((_, last)) = text.split_once(" / ") {
+            // nccl-tests goes on with the text of the last warning, and so does PyTorch where somebody joined
+            // its lines.
+            if let Some((_, last)) = text.split_once(" / ").or_else(|| text.split_once(LAST_ERROR)) {
                 self.add_text(last.trim_end_matches('\''));
             }
         }
     }
 
-    /// Takes what PyTorch says itself, if it is one of the dictionary's messages.
-    fn add_own(&mut self, text: &str) {
-        if let Some(entry) = dictionary::look_up(text) {
-            self.add(text, Some(entry));
+    /// Takes what PyTorch or a library says itself, if it is one of the dictionary's messages.
+    fn add_own(&mut self, host: &str, text: &str) -> bool {
+        let found = dictionary::look_up(text);
+        if let Some(entry) = found {
+            self.add_on(host, text, Some(entry));
         }
+        found.is_some()
     }
 
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
@@ -141,8 +168,13 @@ impl FrameworkErrors {
     }
 
     fn add(&mut self, text: &str, entry: Option<&'static Entry>) {
+        self.add_on("", text, entry);
+    }
+
+    fn add_on(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
+        let host = if self.errors.len() < MAX_ERRORS { host } else { "" };
         let same = |known: &&mut FrameworkError| match (known.entry, entry) {
-            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
+            (Some(of), Some(entry)) => std::ptr::eq(of, entry) && known.host == host,
             (None, None) => known.text == text,
             _ => false,
         };
@@ -155,6 +187,7 @@ impl FrameworkErrors {
             self.errors.push(FrameworkError {
                 text,
                 entry,
+                host: host.to_owned(),
                 count: 1,
             });
         }
@@ -167,6 +200,20 @@ impl FrameworkErrors {
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
+}
+
+/// The host of UCX's head `[HOST:PID:TID]`, whose name has no domain. Behind it may stand the source's file.
+fn host(head: &str) -> &str {
+    let named = |word: &str| {
+        let (host, rest) = word.split_once(':')?;
+        line::number(rest.split(':').next()?)?;
+        let begins = host.starts_with(|c: char| c.is_ascii_alphabetic());
+        (begins && line::is_host(host) && !host.contains('.')).then_some(host.len())
+    };
+    let words = head.split([' ', '[', ']', '>', '|']).rev();
+    let mut near = words.filter(|word| !word.is_empty()).take(PREFIX);
+    near.find_map(|word| word.get(..named(word)?))
+        .unwrap_or_default()
 }
 
 /// The end of a line that is long enough to be broken.

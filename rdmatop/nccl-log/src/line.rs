@@ -320,13 +320,14 @@ fn parse_writer(word: &str) -> Prefix {
     })
 }
 
-fn number(word: &str) -> Option<u32> {
+/// A process's number.
+pub(super) fn number(word: &str) -> Option<u32> {
     let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
     word.parse().ok().filter(|number| digits && *number <= LAST_PID)
 }
 
 /// Letters, digits, dots, dashes and underscores; empty if NCCL was told to leave the host out.
-fn is_host(host: &str) -> bool {
+pub(super) fn is_host(host: &str) -> bool {
     host.len() < 256
         && host
             .bytes()

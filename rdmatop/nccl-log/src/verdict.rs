@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::{
     jobs::Job,
+    process::Part,
     report::{NicKey, Report},
+    warning::Warning,
     why,
 };
 
@@ -257,6 +259,7 @@ fn fault(report: &Report) -> Option<String> {
             shortened(&unknown.text)
         ),
         None if IN_WORDS.contains(&entry.id) => format!("{} ({})", entry.means, shortened(&worst.text)),
+        None if worst.is_only_a_result() => format!("{}{}", entry.means, failed_in(report, worst)),
         None => entry.means.to_owned(),
     };
     let kinds = report
@@ -274,6 +277,13 @@ fn fault(report: &Report) -> Option<String> {
     } else {
         format!("{place}{more}: {means}{others}")
     })
+}
+
+/// In what part of NCCL a call failed: `, in the transport IB`.
+fn failed_in(report: &Report, result: &Warning) -> String {
+    let mut processes = result.hosts.iter().flat_map(|host| report.first_processes_on(host));
+    let part = processes.find_map(|process| process.failed_in);
+    part.map_or_else(String::new, |part| format!(", {}", part.words()))
 }
 
 /// The beginning of a warning's text, for the first line.
@@ -412,6 +422,14 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
                 VerdictKind::Rdma,
                 and_then("RDMA, as the warnings show".to_owned()),
             );
+        }
+        let failed_in = |part| report.processes.values().any(|one| one.failed_in == Some(part));
+        let traced = [
+            (Part::Verbs, VerdictKind::Rdma, "RDMA, as the trace of a call that failed shows"),
+            (Part::Sockets, VerdictKind::Tcp, "TCP, as the trace of a call that failed shows"),
+        ];
+        if let Some((_, kind, words)) = traced.into_iter().find(|(part, ..)| failed_in(*part)) {
+            return (kind, and_then(words.to_owned()));
         }
         let why = report
             .processes

@@ -686,7 +686,8 @@ n:1:9 [0] NCCL INFO bootstrap.cc:270 -> 2
 n:1:9 [0] NCCL INFO group.cc:64 -> 2 [Async thread]
 n:1:1 [0] NCCL INFO group.cc:106 (ncclGroupEndInternal) -> 2
 ",
-        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError)",
+        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError), where ranks find \
+                one another at the start (bootstrap, by TCP)",
         holds: &["n (2 times): a call of NCCL failed", "names the place in NCCL's source"],
         lacks: &["NCCL_DEBUG"],
     },
@@ -1521,6 +1522,182 @@ Communicators... (0.00s)
 ",
         first: "unknown: no line names the network; FAULT: the port where ranks are to meet is taken on this host",
         holds: &["MASTER_PORT"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "UCX says that a peer does not answer, with its host and its NIC",
+        log: "\
+[u1:42:0:42] ib_mlx5_log.c:177  Transport retry count exceeded on mlx5_3:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)
+[u1:42:0:42] ib_mlx5_log.c:177  DCI QP 0x77 wqe[9]: SEND s-e [rqpn 0x66 rlid 5] [inl len 18]
+[u2:43 :0:43] ib_mlx5_log.c:115  FATAL: Error on mlx5_4:1 QP 0x1 wqe[7]: Transport retry count exceeded (synd 0x15 vend 0x81) opcode SEND
+",
+        first: "RDMA, as the warnings show; FAULT: u1 mlx5_3 and 1 more: the peer did not answer (status 12, retries exceeded): its process \
+                or host is gone, or packets are lost on the way",
+        holds: &["u2 mlx5_4"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "UCX and a limit of locked memory, behind a clock and before a file that is no host",
+        log: "\
+[1794300000.111111] [u3:42:0]         ib_md.c:321  UCX  ERROR ibv_reg_mr(address=0x7f01, length=4096, access=0xf) failed: Cannot allocate \
+memory. Please set max locked memory (ulimit -l) to 'unlimited' (current: 8192 kbytes)
+",
+        first: "unknown: no line names the network; FAULT: u3: UCX could not register memory: the limit of locked memory is too small",
+        holds: &["LimitMEMLOCK"],
+        lacks: &["ib_md.c:", "no line of NCCL"],
+    },
+    Case {
+        name: "NVSHMEM cannot connect, in lines that its processes cut into each other",
+        log: "\
+v0:7:9 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1000 commId 0x2 - Init COMPLETE
+/src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 /src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 ibv_modify_qp failed
+
+/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ep_connect failed
+",
+        first: "RDMA, as the warnings show; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts; FAULT: \
+                NVSHMEM could not connect a queue pair: nobody answers for the peer's address (ARP or neighbour discovery)",
+        holds: &["NVSHMEM_IB_GID_INDEX", "connect its processes"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "NVSHMEM has no NIC for transfers that GPUs start",
+        log: "\
+WARN: device erdma_1 is not enumerated as an mlx5 device. Skipping...
+
+/src/host/transport/transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA
+",
+        first: "unknown: no line names the network; FAULT: NVSHMEM's transport IBGDA, by which GPUs start their own transfers, did not start; \
+                programs that need it (DeepEP's low latency) fail",
+        holds: &["its driver is not mlx5"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a peer's endpoint of EFA that is gone is no request that failed somehow",
+        log: "\
+e0:19:26 [2] process_err_completion:1562 NCCL WARN NET/OFI Request 0x7f08 completed with error. RC: 5. Error: Invalid receiver queue pair \
+number (QPN) My EFA addr: fi_addr_efa://[fe80::1]:0:65 My host id: i-1 Peer EFA addr: fi_addr_efa://[fe80::2]:0:22 Peer host id: i-2. \
+Completed length: 0
+",
+        first: "unknown: no line names the network; FAULT: e0: the peer's endpoint of EFA is not there: its process ended or began anew",
+        holds: &["out of memory"],
+        lacks: &["a request failed"],
+    },
+    Case {
+        name: "libfabric says of itself what NCCL does not",
+        log: "\
+libfabric:45:1794300000::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address My EFA addr: fi_addr_efa://[fe80::1]:0:10 (7)
+e1:45:47 [4] NCCL INFO Channel 00/0 : 0[4] -> 8[4] [send] via NET/AWS Libfabric/4/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: the peer's memory that a transfer of EFA names is not registered, or no longer: it \
+                gave the transfer up, or ended",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "libfabric alone cannot register memory",
+        log: "libfabric:71:1794300000::efa:mr:efa_mr_regattr():632<warn> Unable to register MR: Cannot allocate memory\n",
+        first: "unknown: no line names the network; FAULT: libfabric could not register memory: the limit of locked memory, or the NIC's \
+                number of regions, is reached",
+        holds: &["--ulimit memlock=-1"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an exception of PyTorch whose lines somebody joined",
+        log: "\
+  what(): NCCL error: remote process exited or there was a network error, NCCL version 2.14.3 ncclRemoteError: A call failed possibly due \
+to a network error. Last error: NET/IB : Got completion from peer 192.0.2.3<39138> with error 12, opcode 0, len 0, vendor err 129
+",
+        first: "RDMA, as the warnings show; FAULT: the peer did not answer (status 12, retries exceeded): its process or host is gone, or \
+                packets are lost on the way",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a program's own words before an error of NCCL",
+        log: "  what():  NCCL failure: unhandled cuda error in my_all_reduce.cu at line: 86 rank: 0\n",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed because CUDA or HIP failed (ncclUnhandledCudaError)",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "2.3 has a line for each interface",
+        log: "\
+q1:7:7 [0] misc/ibvwrap.cu:63 NCCL WARN Failed to open libibverbs.so[.1]
+q1:7:7 [0] NCCL INFO Using internal Network Socket
+q1:7:7 [0] NCCL INFO NET : Using interface eth4:198.51.100.7<0>
+q1:7:7 [0] NCCL INFO NET : Using interface eth5:198.51.100.8<0>
+q1:7:7 [0] NCCL INFO NET : Using interface eth4:198.51.100.7<0>
+q1:7:7 [0] NCCL INFO NET/Socket : 2 interfaces found
+",
+        first: "TCP was chosen (network Socket on eth4, eth5), because libibverbs could not be opened: it is missing in the image (install \
+                libibverbs1 and ibverbs-providers)",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "an interface of 2.3 chooses no network",
+        log: "\
+q2:7:7 [0] NCCL INFO NET : Using interface ib0:198.51.100.7<0>
+q2:7:7 [0] NCCL INFO NET/IB : Using interface ib0 for sideband communication
+q2:7:7 [0] NCCL INFO Using internal Network IB
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["Socket"],
+    },
+    Case {
+        name: "the trace of a call that failed names the network",
+        log: "\
+z1:7:9 [0] NCCL INFO transport/net_ib.cc:415 -> 2
+z1:7:9 [0] NCCL INFO transport/net.cc:234 -> 2
+z1:7:9 [0] NCCL INFO group.cc:72 -> 2 [Async thread]
+",
+        first: "RDMA, as the trace of a call that failed shows; FAULT: z1: a call of NCCL failed with a system error (ncclSystemError), in \
+                the transport IB",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "the trace of a call over sockets, too, and what was chosen counts more",
+        log: "\
+z2:7:9 [0] NCCL INFO Using network Socket
+z2:7:9 [0] NCCL INFO transport/net_ib.cc:415 -> 2
+z2:7:9 [0] NCCL INFO misc/socket.cc:564 -> 2
+z2:7:9 [0] NCCL INFO transport/net_socket.cc:336 -> 2
+z2:7:9 [0] NCCL INFO group.cc:72 -> 2 [Async thread]
+",
+        first: "TCP was chosen (network Socket), and the log does not say why; FAULT: z2: a call of NCCL failed with a system error \
+                (ncclSystemError), in the transport Socket",
+        holds: &[],
+        lacks: &["RDMA"],
+    },
+    Case {
+        name: "the RAS service calls processes dead, behind whatever prefix",
+        log: "\
+Communicators... (0.00s)
+=============
+
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 34 on node 192.0.2.13 managing GPU 5
+
+#0-0 (cf264af53edbe986) INCOMPLETE
+  Missing communicator data from 1 rank
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says DEAD: 1 job process is considered dead (unreachable via \
+                the RAS network); Process 34 on node 192.0.2.13 managing GPU 5",
+        holds: &[],
+        lacks: &["INCOMPLETE"],
+    },
+    Case {
+        name: "Slurm's step does not come together",
+        log: "slurmstepd: error:  mpi/pmix_v4: pmixp_coll_ring_reset_if_to: k1 [0]: pmixp_coll_ring.c:742: 0x14ce: collective timeout seq=0\n",
+        first: "unknown: no line names the network; FAULT: the nodes of a Slurm step do not reach one another at its start (PMIx: collective \
+                timeout)",
+        holds: &["SlurmdPort"],
         lacks: &["no line of NCCL"],
     },
     Case {
