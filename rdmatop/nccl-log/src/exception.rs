@@ -23,7 +23,8 @@ const OWN: [&str; 18] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
-    "is setting up NCCL communicator and retrieving ncclUniqueId",
+    // `retreiving` in versions before 2.0.
+    "is setting up NCCL communicator and retr",
     "The client socket has timed out after",
     "The server socket has failed to listen on any local network address",
     "NCCL communicator was aborted on rank ",
@@ -49,6 +50,8 @@ const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 const WIDTH: usize = 80;
 /// How much is kept of a line that may go on in the next one: more than the longest of [`OWN`].
 const TAIL: usize = 80;
+/// How long a prefix of a launcher or a logger may be.
+const HEAD: usize = 64;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
@@ -82,6 +85,10 @@ pub(super) struct FrameworkErrors {
     in_words: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
+    /// The last line was empty, and the first such.
+    blank: bool,
+    /// The beginning of the last line that was not.
+    head: String,
     /// The end of the last line, if it may go on in this one.
     tail: String,
     errors: Vec<FrameworkError>,
@@ -90,12 +97,22 @@ pub(super) struct FrameworkErrors {
 impl FrameworkErrors {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
+        // Some loggers put an empty line behind each.
+        if is_blank(line, &self.head) && !std::mem::replace(&mut self.blank, true) {
+            return;
+        }
+        text::cut(line, HEAD).clone_into(&mut self.head);
+        let after_blank = std::mem::take(&mut self.blank);
         let (failed, in_words) = (self.failed, self.in_words);
         (self.failed, self.in_words) = (false, false);
         let before = std::mem::replace(&mut self.tail, tail(line).to_owned());
         if let Some(prefix) = self.announced.take() {
-            self.add_text(line.strip_prefix(&prefix).unwrap_or(line));
-            return;
+            let text = line.strip_prefix(&prefix).unwrap_or(line);
+            // Behind an empty line something else may stand.
+            if !after_blank || dictionary::look_up(text).is_some() {
+                self.add_text(text);
+                return;
+            }
         }
         if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
@@ -129,6 +146,11 @@ impl FrameworkErrors {
                 self.add_text(last.trim_end_matches('\''));
             }
         }
+    }
+
+    /// A line of NCCL's came: what was announced does not come any more.
+    pub(super) fn interrupt(&mut self) {
+        (self.failed, self.announced) = (false, None);
     }
 
     /// Takes what PyTorch or a library says itself, if it is one of the dictionary's messages.
@@ -212,8 +234,14 @@ fn host(head: &str) -> &str {
     };
     let words = head.split([' ', '[', ']', '>', '|']).rev();
     let mut near = words.filter(|word| !word.is_empty()).take(PREFIX);
-    near.find_map(|word| word.get(..named(word)?))
-        .unwrap_or_default()
+    near.find_map(|word| word.get(..named(word)?)).unwrap_or_default()
+}
+
+/// Whether a line has nothing but the prefix of the one before, in which a clock may have gone on.
+fn is_blank(line: &str, head: &str) -> bool {
+    let line = line.trim_end();
+    let is_like = |(a, b): (u8, u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
+    line.len() <= head.len() && line.bytes().zip(head.bytes()).all(is_like)
 }
 
 /// The end of a line that is long enough to be broken.

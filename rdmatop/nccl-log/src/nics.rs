@@ -36,7 +36,12 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     if let Some(list) = text.strip_prefix("NET : Using interface ") {
         return Some(Fact::Interfaces {
             network: String::new(),
-            names: vec![list.split_once(':').filter(|(name, _)| is_name(name))?.0.to_owned()],
+            names: vec![
+                list.split_once(':')
+                    .filter(|(name, _)| is_name(name))?
+                    .0
+                    .to_owned(),
+            ],
         });
     }
     let rest = text.strip_prefix("NET/")?;

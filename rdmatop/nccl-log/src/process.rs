@@ -109,7 +109,9 @@ impl Process {
             }
             Fact::Interfaces { network, names } if network.is_empty() => {
                 let new = names.into_iter().filter(|name| !self.interfaces.contains(name));
-                let new: Vec<String> = new.take(MAX_NAMES.saturating_sub(self.interfaces.len())).collect();
+                let new: Vec<String> = new
+                    .take(MAX_NAMES.saturating_sub(self.interfaces.len()))
+                    .collect();
                 self.interfaces.extend(new);
             }
             Fact::Interfaces { network, names } => {

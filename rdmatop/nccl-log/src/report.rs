@@ -256,6 +256,7 @@ impl Report {
                 text,
             } => {
                 self.nccl_lines += 1;
+                self.framework_errors.interrupt();
                 self.nccl(writer, level, before, text);
             }
         }

@@ -51,7 +51,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         late to its first collective, or ended";
         next "of rank 0, its first error, or what it does for so long before (data, checkpoints); the others wait as \
             long as the `timeout` of init_process_group";
-        in "PyTorch 1.12 on": Text(&["is setting up NCCL communicator and retrieving ncclUniqueId"]) =>
+        in "PyTorch 1.8 on": Text(&["is setting up NCCL communicator and retr"]) =>
             "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', \
             but store->get('0') got error: Socket Timeout";
 

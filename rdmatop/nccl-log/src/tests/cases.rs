@@ -674,7 +674,8 @@ node-a:161258:161690 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f01 on 3
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f02 on 4
 ",
-        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: n: \"Something \
+                odd at 0x7f01 on 3\"",
         holds: &["n (2 times): Something odd at 0x7f01 on 3", "2 warnings without explanation"],
         lacks: &["next:", "FAULT"],
     },
@@ -945,7 +946,8 @@ n:1:9 [0] misc/ibvwrap.cc:278 NCCL WARN Call to ibv_create_qp failed with error 
 n:1:9 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed with error No space left on device
 n:1:9 [0] misc/ibvwrap.cc:258 NCCL WARN Call to ibv_reg_mr_iova2 failed with error No space left on device
 ",
-        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: n: \"Call to \
+                ibv_reg_mr_iova2 failed with error No space left on device\"",
         holds: &["3 warnings without explanation"],
         lacks: &["FAULT", "memlock"],
     },
@@ -1699,6 +1701,93 @@ DEAD
                 timeout)",
         holds: &["SlurmdPort"],
         lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an exception of PyTorch with an empty line behind each",
+        log: "\
+RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:2897, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.27.3
+
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+
+Last error:
+
+Bootstrap : no socket interface found
+",
+        first: "unknown: no line names the network; FAULT: no network interface matches, so ranks cannot find each other",
+        holds: &[],
+        lacks: &["no line of NCCL", "2 times"],
+    },
+    Case {
+        name: "behind an empty line something else may stand than an error's text",
+        log: "\
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+
+o1:7:7 [3] NCCL INFO comm 0xa6 rank 11 nranks 16 cudaDev 3 busId 4e000 - Abort COMPLETE
+[2026-01-09 08:16:36] something else: failed (exitcode: 1)
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+
+[2026-01-09 08:16:37] something else again
+",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &[],
+        lacks: &["something else"],
+    },
+    Case {
+        name: "ranks that wait for the first one, as PyTorch spelt it before 2.0",
+        log: "\
+RuntimeError: [1] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d key-value store by key '0', but \
+store->get('0') got error: Timeout waiting for key: default_pg/0/0 after 1800000 ms
+",
+        first: "unknown: no line names the network; FAULT: the first rank did not hand out the ID that a communicator begins with: it \
+                came late to its first collective, or ended",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "the first release of the EFA plugin finds no provider",
+        log: "\
+a1:7:7 [0] get_ofi_provider:312 NCCL WARN NET/OFI Could not find any optimal provider
+a1:7:7 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+a1:7:7 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0>
+",
+        first: "TCP was chosen (network Socket on ens5), because the EFA plugin found no provider of libfabric",
+        holds: &[],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "an endpoint of libfabric that is not EFA's",
+        log: "a2:31:44 [0] ofi_init_connection:120 NCCL WARN NET/OFI Disabling shared memory failed: Protocol not available\n",
+        first: "unknown: no line names the network; FAULT: a2: an endpoint of libfabric could not be made: its provider is not EFA's, or too \
+                old to be told to use no shared memory",
+        holds: &[],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "lines of Loki, Elastic and Google, and bytes of journald",
+        log: "\
+{\"data\":{\"result\":[{\"stream\":{\"pod\":\"w0\"},\"values\":[[\"1794300000000000000\",\"l1:7:7 [0] NCCL INFO NET/IB : No device found.\"],\
+[\"1794300000000000001\",\"l1:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>\"]]}]}}
+{\"_source\":{\"@timestamp\":\"2026-01-09T08:16:36Z\",\"message\":\"ncclSystemError: System call failed\"}}
+{\"_HOSTNAME\":\"l1\",\"MESSAGE\":[27,91,51,50,109,108,49,58,55,58,55,32,91,48,93,32,78,67,67,76,32,73,78,70,79,32,85,115,105,110,103,32,\
+110,101,116,119,111,114,107,32,83,111,99,107,101,116]}
+",
+        first: "TCP was chosen (network Socket on eth1), because NCCL found no usable RDMA device; FAULT: a call of NCCL failed with a \
+                system error (ncclSystemError)",
+        holds: &["1 host: l1"],
+        lacks: &["Torn"],
+    },
+    Case {
+        name: "interfaces that 2.4 lists first choose no network, where others of the job have gone on to theirs",
+        log: "\
+s6:14:15 [0] NCCL INFO NET/IB : Using [0]mlx5_18:1/RoCE ; OOB :
+s6:17:18 [3] NCCL INFO NET/Socket : Using [0]enp1:198.51.100.6<0> [1]flannel.1:203.0.113.0<0>
+s7:41:42 [0] NCCL INFO NET/Socket : Using [0]enp1:198.51.100.7<0> [1]flannel.1:203.0.113.1<0>
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["MIXED"],
     },
     Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
