@@ -306,7 +306,7 @@ fn find_writer(before: &str) -> Prefix {
 /// Reads `HOST:PID:TID`, with any prefix of a launcher before it.
 fn parse_writer(word: &str) -> Prefix {
     let word = word
-        .rsplit(['>', ']', '|', '"', '\'', '=', '(', '{'])
+        .rsplit(['>', ']', '|', '"', '\'', '`', '=', '(', '{'])
         .next()
         .unwrap_or(word);
     let word = word.strip_prefix(':').unwrap_or(word);

@@ -1767,11 +1767,11 @@ a1:7:7 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0>
     Case {
         name: "lines of Loki, Elastic and Google, and bytes of journald",
         log: "\
-{\"data\":{\"result\":[{\"stream\":{\"pod\":\"w0\"},\"values\":[[\"1794300000000000000\",\"l1:7:7 [0] NCCL INFO NET/IB : No device found.\"],\
+{\"data\":{\"result\":[{\"stream\":{\"pod\":\"w0\"},\"values\":[[\"1794300000000000000\",\"l1:7:7 [0] NCCL INFO Using network Socket\"],\
 [\"1794300000000000001\",\"l1:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>\"]]}]}}
 {\"_source\":{\"@timestamp\":\"2026-01-09T08:16:36Z\",\"message\":\"ncclSystemError: System call failed\"}}
-{\"_HOSTNAME\":\"l1\",\"MESSAGE\":[27,91,51,50,109,108,49,58,55,58,55,32,91,48,93,32,78,67,67,76,32,73,78,70,79,32,85,115,105,110,103,32,\
-110,101,116,119,111,114,107,32,83,111,99,107,101,116]}
+{\"_HOSTNAME\":\"l1\",\"MESSAGE\":[27,91,51,51,109,108,49,58,55,58,55,32,91,48,93,32,78,67,67,76,32,73,78,70,79,32,78,69,84,47,73,66,32,58,32,78,111,32,100,101,118,105,\
+99,101,32,102,111,117,110,100,46,27,91,48,109]}
 ",
         first: "TCP was chosen (network Socket on eth1), because NCCL found no usable RDMA device; FAULT: a call of NCCL failed with a \
                 system error (ncclSystemError)",
@@ -1788,6 +1788,17 @@ s7:41:42 [0] NCCL INFO NET/Socket : Using [0]enp1:198.51.100.7<0> [1]flannel.1:2
         first: "RDMA was chosen (network IB)",
         holds: &[],
         lacks: &["MIXED"],
+    },
+    Case {
+        name: "an address whose kind a container does not show",
+        log: "\
+`y0:11:30 [0] transport/net_ib.cc:330 NCCL WARN NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument
+y0:11:30 [0] NCCL INFO transport/net_ib.cc:470 -> 2`
+",
+        first: "RDMA, as the warnings show; FAULT: y0: the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has \
+                no such index, and NCCL up to 2.25 ends there",
+        holds: &["show_gids", "1 host: y0"],
+        lacks: &["without explanation"],
     },
     Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
