@@ -18,14 +18,16 @@ const LAST_ERROR: &str = "Last error:";
 /// Stands before that text in an error of XLA (JAX, TensorFlow).
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of the first nine of these, what others say with one of the rest.
-const OWN: [&str; 18] = [
+/// one of the first eleven of these, what others say with one of the rest.
+const OWN: [&str; 20] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
     // `retreiving` in versions before 2.0.
     "is setting up NCCL communicator and retr",
     "The client socket has timed out after",
+    "RendezvousConnectionError: ",
+    "RendezvousTimeoutError",
     "The server socket has failed to listen on any local network address",
     "NCCL communicator was aborted on rank ",
     "recvValue",

@@ -60,6 +60,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             firewall, and a name that leads to 127.0.0.1 or 127.0.1.1 (/etc/hosts)";
         in "PyTorch 1.12 on": Text(&["The client socket has timed out after ", " while trying to connect to "]) =>
             "The client socket has timed out after 60s while trying to connect to 192.0.2.1:29500";
+        in "PyTorch 1.9 on": Text(&["RendezvousConnectionError: The connection to the C10d store has failed"]) =>
+            "RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.";
+
+    "no-rendezvous" Fault means "not all nodes came to the rendezvous in time (torchrun)";
+        next "on each node, whether its torchrun runs, with the same --nnodes, --rdzv-id and --rdzv-endpoint, and reaches that address and \
+            port; the node whose log ends first, or has none";
+        in "PyTorch 1.9 on": Text(&["RendezvousTimeoutError"]) =>
+            "RendezvousTimeoutError";
 
     "store-port" Fault means "the port where ranks are to meet is taken on this host";
         next "`ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \

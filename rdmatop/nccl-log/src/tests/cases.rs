@@ -1801,6 +1801,26 @@ y0:11:30 [0] NCCL INFO transport/net_ib.cc:470 -> 2`
         lacks: &["without explanation"],
     },
     Case {
+        name: "the place where ranks meet, as torchrun's exceptions tell it",
+        log: "\
+RuntimeError: connect() timed out. Original timeout was 60000 ms.
+
+The above exception was the direct cause of the following exception:
+
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.
+",
+        first: "unknown: no line names the network; FAULT: the process where ranks meet (MASTER_ADDR, --rdzv-endpoint) does not answer",
+        holds: &["127.0.1.1"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "nodes that do not come to the rendezvous",
+        log: "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n",
+        first: "unknown: no line names the network; FAULT: not all nodes came to the rendezvous in time (torchrun)",
+        holds: &["--rdzv-id"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
         log: "pynccl.py:69] vLLM uses nccl==2.27.3\nworker: invalid argument: --nccl-port\ninternal error of the NCCL profiler plugin\n",
         first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",
