@@ -17,15 +17,18 @@ use super::{
 const LAST_ERROR: &str = "Last error:";
 /// Stands before that text in an error of XLA (JAX, TensorFlow).
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
+/// Stands before an error that UCX prints.
+const UCX_ERROR: &str = "UCX  ERROR ";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of the first eleven of these, what others say with one of the rest.
-const OWN: [&str; 20] = [
+/// one of the first twelve of these, what others say with one of the rest.
+const OWN: [&str; 24] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
     // `retreiving` in versions before 2.0.
     "is setting up NCCL communicator and retr",
     "The client socket has timed out after",
+    "Gloo connectFullMesh failed with ",
     "RendezvousConnectionError: ",
     "RendezvousTimeoutError",
     "The server socket has failed to listen on any local network address",
@@ -34,7 +37,7 @@ const OWN: [&str; 20] = [
     "sendBytes failed on SocketImpl(",
     // UCX, the first of them in the source that prints failed work requests.
     dictionary::UCX,
-    "UCX  ERROR ",
+    UCX_ERROR,
     // NVSHMEM.
     "non-zero status: ",
     "NULL value ",
@@ -43,8 +46,11 @@ const OWN: [&str; 20] = [
     // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
     "<warn> ",
     "NET/OFI ",
-    // Slurm.
+    // Slurm, NIXL, JAX.
     "pmixp_coll_",
+    "NIXL_ERR_REMOTE_DISCONNECT",
+    "CoordinationService/RegisterTask",
+    "This thread has been waiting for `",
 ];
 /// Stands before the words of an error of CUDA in what nccl-tests print.
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
@@ -120,7 +126,7 @@ impl FrameworkErrors {
             self.announced = failed.then(|| prefix.to_owned());
         } else if let Some(at) = OWN.iter().find_map(|begin| line.find(begin)) {
             let (head, text) = line.split_at_checked(at).unwrap_or_default();
-            let is_of_ucx = text.starts_with(dictionary::UCX) || text.starts_with("UCX");
+            let is_of_ucx = text.starts_with(dictionary::UCX) || text.starts_with(UCX_ERROR);
             if self.add_own(if is_of_ucx { host(head) } else { "" }, text) {
                 self.tail.clear();
             }
@@ -155,13 +161,14 @@ impl FrameworkErrors {
         (self.failed, self.announced) = (false, None);
     }
 
-    /// Takes what PyTorch or a library says itself, if it is one of the dictionary's messages.
+    /// Takes what PyTorch or a library says itself, if it is one of the dictionary's messages, or an error.
     fn add_own(&mut self, host: &str, text: &str) -> bool {
         let found = dictionary::look_up(text);
-        if let Some(entry) = found {
-            self.add_on(host, text, Some(entry));
+        let is_kept = found.is_some() || text.starts_with(UCX_ERROR);
+        if is_kept {
+            self.add_on(host, text, found);
         }
-        found.is_some()
+        is_kept
     }
 
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line

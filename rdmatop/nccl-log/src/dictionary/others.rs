@@ -1,6 +1,7 @@
-//! What libraries beside NCCL print of the same network: UCX, NVSHMEM, libfabric's provider of EFA, and
-//! Slurm's PMIx, by which the processes of a step meet. UCX was read in its tags from 1.4 to 1.19, libfabric
-//! from 1.9 to 2.3, NVSHMEM in 3.4.5; older NVSHMEM and Slurm are of published logs.
+//! What libraries beside NCCL print of the same network: UCX, NVSHMEM, libfabric's provider of EFA, Slurm's
+//! PMIx, by which the processes of a step meet, Gloo, NIXL and JAX. UCX was read in its tags from 1.4 to 1.19,
+//! libfabric from 1.9 to 2.3, NIXL from 0.1 to 1.4, NVSHMEM in 3.4.5; older NVSHMEM, Slurm, Gloo and JAX are
+//! of published logs.
 //!
 //! These lines have no head of NCCL's. [`super::super::exception`] finds where a message begins.
 
@@ -109,6 +110,29 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Unresponsive remote"]) =>
             "<warn> err: 107, message: Unresponsive remote (was previously responsive) My EFA addr: \
             fi_addr_efa://[fe80::1]:0:1072483550 (13)";
+
+    "gloo-apart" Fault means "processes could not connect with one another by Gloo (TCP), which frameworks use beside NCCL";
+        next "GLOO_SOCKET_IFNAME with the interface that joins the hosts; without it Gloo takes the address that the host's own name leads \
+            to, which must not be 127.0.0.1 or 127.0.1.1 (/etc/hosts); a firewall";
+        in "PyTorch 1.8 on": Text(&["Gloo connectFullMesh failed with "]) =>
+            "Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error";
+
+    "nixl-peer" Follows means "NIXL's peer is gone, or its connection broke";
+        next "the log of the process at the other end, at the same time; before this line, what UCX says";
+        in "NIXL 0.2 on": Text(&["NIXL_ERR_REMOTE_DISCONNECT"]) =>
+            "NIXL_ERR_REMOTE_DISCONNECT";
+
+    "coordinator" Fault means "not all processes came to the coordinator of JAX in time";
+        next "coordinator_address, alike in all processes and reachable from their hosts; num_processes; a process that starts late (its \
+            image, its data): initialization_timeout";
+        in "JAX 0.4 on": Text(&["CoordinationService/RegisterTask"]) =>
+            "CoordinationService/RegisterTask:";
+
+    "xla-waits" Follows means "XLA waits for other ranks before a collective, or NCCL does not return; where they are only late, it says later \
+        that the thread is unstuck";
+        next "the process that has no such line: its log and its stack";
+        in "JAX 0.4 on": Text(&["This thread has been waiting for `", "may be stuck"]) =>
+            "This thread has been waiting for `initialize clique for rank 6` for 10 seconds and may be stuck.";
 
     "step-apart" Fault means "the nodes of a Slurm step do not reach one another at its start (PMIx: collective timeout)";
         next "whether nodes reach one another by the addresses of `scontrol show node`: a firewall before SlurmdPort, or before the ports \

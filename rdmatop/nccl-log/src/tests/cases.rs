@@ -1821,6 +1821,44 @@ torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connecti
         lacks: &["no line of NCCL"],
     },
     Case {
+        name: "an error of UCX that is not known is shown, with its host",
+        log: "\
+[1794300000.684686] [t4:99:0]      ib_mlx5_dv.c:452  UCX  ERROR   mlx5dv_devx_obj_create(CQ) failed on mlx5_1, syndrome 0x2aac7c: Remote I/O error
+[1794300000.719079] [t4:99:0]           tcp_ep.c:397  UCX  ERROR   something else
+[1794300000.719080] [t4:99:0]           tcp_ep.c:398  UCX  WARN    nothing to say
+",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: t4: \"UCX  ERROR   \
+                something else\"",
+        holds: &["mlx5dv_devx_obj_create(CQ)", "2 warnings without explanation"],
+        lacks: &["no line of NCCL", "nothing to say", "tcp_ep.c"],
+    },
+    Case {
+        name: "processes that Gloo does not join",
+        log: "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n",
+        first: "unknown: no line names the network; FAULT: processes could not connect with one another by Gloo (TCP), which frameworks use \
+                beside NCCL",
+        holds: &["GLOO_SOCKET_IFNAME"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a peer of NIXL that is gone",
+        log: "nixl_cu13._bindings.nixlRemoteDisconnectError: NIXL_ERR_REMOTE_DISCONNECT\n",
+        first: "unknown: no line names the network; FAULT: NIXL's peer is gone, or its connection broke",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "processes that do not come to JAX's coordinator, and threads that wait",
+        log: "\
+E external/xla/xla/service/rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6; stream=0` for 10 seconds and may be stuck. \
+Expected 8 threads to join the rendezvous
+Additional GRPC error information while calling /xla.coordination.CoordinationService/RegisterTask:
+",
+        first: "unknown: no line names the network; FAULT: not all processes came to the coordinator of JAX in time",
+        holds: &["is unstuck"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
         name: "a line that names NCCL and an error of something else is none of NCCL's",
         log: "pynccl.py:69] vLLM uses nccl==2.27.3\nworker: invalid argument: --nccl-port\ninternal error of the NCCL profiler plugin\n",
         first: "unknown: no line of NCCL in this log. Run the job with NCCL_DEBUG=INFO",
