@@ -1,5 +1,5 @@
-//! What frameworks print of an error of NCCL, in lines that are not NCCL's: without NCCL_DEBUG nothing else
-//! is in the log.
+//! What frameworks print of an error of NCCL, and what libraries beside it print of the network, in lines that
+//! are not NCCL's: without NCCL_DEBUG nothing else is in the log.
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
 //! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
@@ -8,24 +8,49 @@
 
 use rdmatop_base::text;
 
-use super::dictionary::{self, Entry};
+use super::{
+    dictionary::{self, Entry},
+    line,
+};
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
 const LAST_ERROR: &str = "Last error:";
 /// Stands before that text in an error of XLA (JAX, TensorFlow).
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
+/// Stands before an error that UCX prints.
+const UCX_ERROR: &str = "UCX  ERROR ";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of these.
-const OWN: [&str; 9] = [
+/// one of the first twelve of these, what others say with one of the rest.
+const OWN: [&str; 24] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
-    "is setting up NCCL communicator and retrieving ncclUniqueId",
+    // `retreiving` in versions before 2.0.
+    "is setting up NCCL communicator and retr",
     "The client socket has timed out after",
+    "Gloo connectFullMesh failed with ",
+    "RendezvousConnectionError: ",
+    "RendezvousTimeoutError",
     "The server socket has failed to listen on any local network address",
     "NCCL communicator was aborted on rank ",
     "recvValue",
     "sendBytes failed on SocketImpl(",
+    // UCX, the first of them in the source that prints failed work requests.
+    dictionary::UCX,
+    UCX_ERROR,
+    // NVSHMEM.
+    "non-zero status: ",
+    "NULL value ",
+    "init failed for transport: ",
+    "WARN: device ",
+    // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
+    "<warn> ",
+    "NET/OFI ",
+    // Slurm, NIXL, JAX.
+    "pmixp_coll_",
+    "NIXL_ERR_REMOTE_DISCONNECT",
+    "CoordinationService/RegisterTask",
+    "This thread has been waiting for `",
 ];
 /// Stands before the words of an error of CUDA in what nccl-tests print.
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
@@ -33,11 +58,15 @@ const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 const WIDTH: usize = 80;
 /// How much is kept of a line that may go on in the next one: more than the longest of [`OWN`].
 const TAIL: usize = 80;
+/// How long a prefix of a launcher or a logger may be.
+const HEAD: usize = 64;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
 /// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
 /// known.
 const MAX_UNKNOWN: usize = 32;
+/// Largest number of errors that are told apart by their host, too.
+const MAX_ERRORS: usize = 256;
 
 /// Longest text of an error: NCCL keeps 1 KiB of it.
 const MAX_TEXT: usize = 1024;
@@ -50,6 +79,8 @@ pub(super) struct FrameworkError {
     pub(super) text: String,
     /// Its entry in the dictionary, if there is one.
     pub(super) entry: Option<&'static Entry>,
+    /// The host, if the line's head names it; otherwise empty.
+    pub(super) host: String,
     pub(super) count: u64,
 }
 
@@ -62,6 +93,10 @@ pub(super) struct FrameworkErrors {
     in_words: bool,
     /// What stood before `Last error:`, if the last line announced the text of an error.
     announced: Option<String>,
+    /// The last line was empty, and the first such.
+    blank: bool,
+    /// The beginning of the last line that was not.
+    head: String,
     /// The end of the last line, if it may go on in this one.
     tail: String,
     errors: Vec<FrameworkError>,
@@ -70,19 +105,33 @@ pub(super) struct FrameworkErrors {
 impl FrameworkErrors {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
+        // Some loggers put an empty line behind each.
+        if is_blank(line, &self.head) && !std::mem::replace(&mut self.blank, true) {
+            return;
+        }
+        text::cut(line, HEAD).clone_into(&mut self.head);
+        let after_blank = std::mem::take(&mut self.blank);
         let (failed, in_words) = (self.failed, self.in_words);
         (self.failed, self.in_words) = (false, false);
         let before = std::mem::replace(&mut self.tail, tail(line).to_owned());
         if let Some(prefix) = self.announced.take() {
-            self.add_text(line.strip_prefix(&prefix).unwrap_or(line));
-            return;
+            let text = line.strip_prefix(&prefix).unwrap_or(line);
+            // Behind an empty line something else may stand.
+            if !after_blank || dictionary::look_up(text).is_some() {
+                self.add_text(text);
+                return;
+            }
         }
         if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
         } else if let Some(at) = OWN.iter().find_map(|begin| line.find(begin)) {
-            self.add_own(line.get(at..).unwrap_or_default());
+            let (head, text) = line.split_at_checked(at).unwrap_or_default();
+            let is_of_ucx = text.starts_with(dictionary::UCX) || text.starts_with(UCX_ERROR);
+            if self.add_own(if is_of_ucx { host(head) } else { "" }, text) {
+                self.tail.clear();
+            }
         } else if let Some(text) = broken(&before, line) {
-            self.add_own(&text);
+            self.add_own("", &text);
         } else if let Some((call, text)) = line.split_once(LAST_OF_XLA) {
             if let Some((words, entry)) = result(call) {
                 self.add(words, Some(entry));
@@ -99,18 +148,27 @@ impl FrameworkErrors {
                 self.add(text, Some(entry));
             }
             (self.failed, self.in_words) = (true, !is_named);
-            // nccl-tests goes on with the text of the last warning.
-            if let Some((_, last)) = text.split_once(" / ") {
+            // nccl-tests goes on with the text of the last warning, and so does PyTorch where somebody joined
+            // its lines.
+            if let Some((_, last)) = text.split_once(" / ").or_else(|| text.split_once(LAST_ERROR)) {
                 self.add_text(last.trim_end_matches('\''));
             }
         }
     }
 
-    /// Takes what PyTorch says itself, if it is one of the dictionary's messages.
-    fn add_own(&mut self, text: &str) {
-        if let Some(entry) = dictionary::look_up(text) {
-            self.add(text, Some(entry));
+    /// A line of NCCL's came: what was announced does not come any more.
+    pub(super) fn interrupt(&mut self) {
+        (self.failed, self.announced) = (false, None);
+    }
+
+    /// Takes what PyTorch or a library says itself, if it is one of the dictionary's messages, or an error.
+    fn add_own(&mut self, host: &str, text: &str) -> bool {
+        let found = dictionary::look_up(text);
+        let is_kept = found.is_some() || text.starts_with(UCX_ERROR);
+        if is_kept {
+            self.add_on(host, text, found);
         }
+        is_kept
     }
 
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
@@ -141,8 +199,13 @@ impl FrameworkErrors {
     }
 
     fn add(&mut self, text: &str, entry: Option<&'static Entry>) {
+        self.add_on("", text, entry);
+    }
+
+    fn add_on(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
+        let host = if self.errors.len() < MAX_ERRORS { host } else { "" };
         let same = |known: &&mut FrameworkError| match (known.entry, entry) {
-            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
+            (Some(of), Some(entry)) => std::ptr::eq(of, entry) && known.host == host,
             (None, None) => known.text == text,
             _ => false,
         };
@@ -155,6 +218,7 @@ impl FrameworkErrors {
             self.errors.push(FrameworkError {
                 text,
                 entry,
+                host: host.to_owned(),
                 count: 1,
             });
         }
@@ -167,6 +231,26 @@ impl FrameworkErrors {
         found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
+}
+
+/// The host of UCX's head `[HOST:PID:TID]`, whose name has no domain. Behind it may stand the source's file.
+fn host(head: &str) -> &str {
+    let named = |word: &str| {
+        let (host, rest) = word.split_once(':')?;
+        line::number(rest.split(':').next()?)?;
+        let begins = host.starts_with(|c: char| c.is_ascii_alphabetic());
+        (begins && line::is_host(host) && !host.contains('.')).then_some(host.len())
+    };
+    let words = head.split([' ', '[', ']', '>', '|']).rev();
+    let mut near = words.filter(|word| !word.is_empty()).take(PREFIX);
+    near.find_map(|word| word.get(..named(word)?)).unwrap_or_default()
+}
+
+/// Whether a line has nothing but the prefix of the one before, in which a clock may have gone on.
+fn is_blank(line: &str, head: &str) -> bool {
+    let line = line.trim_end();
+    let is_like = |(a, b): (u8, u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
+    line.len() <= head.len() && line.bytes().zip(head.bytes()).all(is_like)
 }
 
 /// The end of a line that is long enough to be broken.

@@ -55,7 +55,7 @@ pub enum Fact {
     },
     /// Interfaces of the transport Socket, or of a plugin.
     Interfaces {
-        /// Name of the network.
+        /// Name of the network; empty where the line does not say that it was chosen.
         network: String,
         /// Names of the interfaces.
         names: Vec<String>,

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 
 use rdmatop_base::text;
+use serde_json::Value;
 
 /// Longer lines are cut. NCCL's own buffer has 1 KiB, a list of HCAs 2 KiB; JSON around them may be longer.
 const MAX: usize = 32 * 1024;
@@ -82,16 +83,46 @@ pub fn clean(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The lines that a logger wrapped into JSON, one for each line of its text; `None` for other lines.
 pub fn unpacked(line: &str) -> Option<Vec<String>> {
-    /// The keys of docker and CRI-O, of journald, and of common loggers.
-    const KEYS: [&str; 7] = ["log", "MESSAGE", "message", "msg", "line", "text", "textPayload"];
     let line = line.trim();
     if !(line.starts_with('{') && line.ends_with('}')) {
         return None;
     }
-    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).ok()?;
-    let text = KEYS.iter().find_map(|key| object.get(*key)?.as_str())?;
-    let lines = text.trim_end_matches(['\r', '\n']).split('\n');
-    Some(lines.map(|line| clean(line.as_bytes()).into_owned()).collect())
+    let mut texts = Vec::new();
+    collect(&serde_json::from_str(line).ok()?, &mut texts);
+    let lines = texts
+        .iter()
+        .flat_map(|text| text.trim_ascii_end().split(|b| *b == b'\n'));
+    (!texts.is_empty()).then(|| lines.map(|line| clean(line).into_owned()).collect())
+}
+
+/// Takes the texts of an object, which may be inside another, as Elastic's and Google's are.
+fn collect(value: &Value, texts: &mut Vec<Vec<u8>>) {
+    /// The keys of docker and CRI-O, of journald, and of common loggers.
+    const KEYS: [&str; 7] = ["log", "MESSAGE", "message", "msg", "line", "text", "textPayload"];
+    match value {
+        Value::Object(object) => match KEYS.iter().find_map(|key| text_of(object.get(*key)?)) {
+            Some(text) => texts.push(text),
+            None => object.values().for_each(|value| collect(value, texts)),
+        },
+        Value::Array(list) => match list.as_slice() {
+            // Loki's answers have pairs of a time and a line.
+            [Value::String(time), Value::String(text), ..] if time.bytes().all(|b| b.is_ascii_digit()) => {
+                texts.push(text.clone().into_bytes());
+            }
+            list => list.iter().for_each(|value| collect(value, texts)),
+        },
+        _ => {}
+    }
+}
+
+/// A text. journald has numbers for the bytes of one with colours.
+fn text_of(value: &Value) -> Option<Vec<u8>> {
+    let byte = |value: &Value| u8::try_from(value.as_u64()?).ok();
+    match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Array(bytes) => bytes.iter().map(byte).collect(),
+        _ => None,
+    }
 }
 
 /// A line without what Ray adds to one of several alike, ` [repeated 15x across cluster] (Ray deduplicates
@@ -275,7 +306,7 @@ fn find_writer(before: &str) -> Prefix {
 /// Reads `HOST:PID:TID`, with any prefix of a launcher before it.
 fn parse_writer(word: &str) -> Prefix {
     let word = word
-        .rsplit(['>', ']', '|', '"', '\'', '=', '(', '{'])
+        .rsplit(['>', ']', '|', '"', '\'', '`', '=', '(', '{'])
         .next()
         .unwrap_or(word);
     let word = word.strip_prefix(':').unwrap_or(word);
@@ -320,13 +351,14 @@ fn parse_writer(word: &str) -> Prefix {
     })
 }
 
-fn number(word: &str) -> Option<u32> {
+/// A process's number.
+pub(super) fn number(word: &str) -> Option<u32> {
     let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
     word.parse().ok().filter(|number| digits && *number <= LAST_PID)
 }
 
 /// Letters, digits, dots, dashes and underscores; empty if NCCL was told to leave the host out.
-fn is_host(host: &str) -> bool {
+pub(super) fn is_host(host: &str) -> bool {
     host.len() < 256
         && host
             .bytes()

@@ -23,6 +23,41 @@ pub struct GpuDirect {
     pub why: Option<String>,
 }
 
+/// In what part of NCCL a call failed, by the places that its trace names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Where the ranks of a communicator find one another, by TCP.
+    Bootstrap,
+    /// The transport IB, or a plugin made of it.
+    Verbs,
+    /// The transport Socket.
+    Sockets,
+}
+
+impl Part {
+    /// The part that a file of NCCL's source belongs to.
+    pub(super) fn of(file: &str) -> Option<Self> {
+        let name = file.rsplit('/').next()?;
+        match name {
+            "bootstrap.cc" | "bootstrap.cu" => Some(Self::Bootstrap),
+            "net_socket.cc" | "net_socket.cu" => Some(Self::Sockets),
+            // The last two are of HPC-X.
+            "net_ib.cc" | "net_ib.cu" | "ib_plugin.c" | "p2p_plugin.c" => Some(Self::Verbs),
+            _ if file.contains("transport/net_ib/") => Some(Self::Verbs),
+            _ => None,
+        }
+    }
+
+    /// Where a call failed.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Bootstrap => "where ranks find one another at the start (bootstrap, by TCP)",
+            Self::Verbs => "in the transport IB",
+            Self::Sockets => "in the transport Socket",
+        }
+    }
+}
+
 /// What one process logged.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
@@ -34,6 +69,8 @@ pub struct Process {
     positions: BTreeMap<(u64, u32), usize>,
     /// The log has the line that its communicators begin with.
     pub bootstrapped: bool,
+    /// Where the last call failed that a trace shows.
+    pub failed_in: Option<Part>,
     /// The network that it chose.
     pub network: Option<String>,
     /// The network of the last list of interfaces.
@@ -69,6 +106,13 @@ impl Process {
             Fact::Hcas(hcas) => self.hcas = hcas.into_iter().take(MAX_NAMES).collect(),
             Fact::Virtual { index, name } if self.virtual_nics.len() < MAX_NAMES => {
                 self.virtual_nics.insert(index, name);
+            }
+            Fact::Interfaces { network, names } if network.is_empty() => {
+                let new = names.into_iter().filter(|name| !self.interfaces.contains(name));
+                let new: Vec<String> = new
+                    .take(MAX_NAMES.saturating_sub(self.interfaces.len()))
+                    .collect();
+                self.interfaces.extend(new);
             }
             Fact::Interfaces { network, names } => {
                 self.listed_network = Some(network);

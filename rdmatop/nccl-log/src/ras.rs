@@ -15,15 +15,21 @@ pub struct Ras {
     pub problem: Option<String>,
     /// The last line was about it.
     is_open: bool,
+    /// How many bytes a launcher puts before each line.
+    prefix: usize,
 }
 
 impl Ras {
     /// Takes a line that is not NCCL's.
     pub(super) fn line(&mut self, line: &str) {
-        self.is_there |= line.contains("Communicators... (") || line.ends_with("\"ras\": {");
+        if let Some(at) = line.find("Communicators... (") {
+            (self.is_there, self.prefix) = (true, at);
+        }
+        self.is_there |= line.ends_with("\"ras\": {");
         if !self.is_there {
             return;
         }
+        let line = line.get(self.prefix..).unwrap_or(line);
         // `#0-0 (970d3bfab2661e2d) MISMATCH`, or the word alone where it is about processes.
         let of_communicator = line.contains('#').then(|| line.rsplit_once(") ")).flatten();
         let word = of_communicator.map_or(line.trim_end(), |(_, word)| word.trim_end());

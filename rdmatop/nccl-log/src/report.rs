@@ -16,7 +16,7 @@ use super::{
     line::{self, Clock, Level, Line, Writer},
     nics::Hca,
     perf::Perf,
-    process::{MAX_NAMES, Process},
+    process::{MAX_NAMES, Part, Process},
     ras::Ras,
     warning::Warnings,
     wrapped::Unwrapper,
@@ -216,10 +216,16 @@ impl Report {
             return;
         }
         found.retain(|one| !self.warnings.contains(&one.text, one.entry));
-        for FrameworkError { text, entry, count } in found {
+        for FrameworkError {
+            text,
+            entry,
+            host,
+            count,
+        } in found
+        {
             self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs("", &text, entry.kind));
             for _ in 0..count {
-                self.warnings.add("", &text, entry, None);
+                self.warnings.add(&host, &text, entry, None);
             }
         }
     }
@@ -250,6 +256,7 @@ impl Report {
                 text,
             } => {
                 self.nccl_lines += 1;
+                self.framework_errors.interrupt();
                 self.nccl(writer, level, before, text);
             }
         }
@@ -271,6 +278,10 @@ impl Report {
                 .entry(self.input)
                 .or_insert((self.lines, self.lines));
             span.1 = self.lines;
+        }
+        if fact.is_none() && level == Level::Info {
+            let part = dictionary::traced_file(text).and_then(Part::of);
+            process.failed_in = part.or(process.failed_in);
         }
         if fact.is_none() || level == Level::Warn {
             let by_the_way =

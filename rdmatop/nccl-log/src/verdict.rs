@@ -1,14 +1,19 @@
 //! The judgement: whether the job uses RDMA, on which NICs, and with GPUDirect or not; otherwise why not.
 //! Also what broke the job.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use rdmatop_base::text::{self, count};
 use serde::Serialize;
 
 use super::{
     jobs::Job,
+    process::Part,
     report::{NicKey, Report},
+    warning::Warning,
     why,
 };
 
@@ -187,6 +192,17 @@ pub fn judge(report: &Report) -> Verdict {
     if let Some(fault) = &verdict.fault {
         verdict.line.push_str("; FAULT: ");
         verdict.line.push_str(fault);
+    } else if !connected && let Some(unknown) = report.warnings.unknown().last() {
+        // It may be what the job ended of.
+        let host = unknown
+            .hosts
+            .first()
+            .map_or_else(String::new, |host| format!("{host}: "));
+        let _ = write!(
+            verdict.line,
+            "; a warning that rdmatop does not know: {host}\"{}\"",
+            shortened(&unknown.text)
+        );
     }
     verdict
 }
@@ -257,6 +273,7 @@ fn fault(report: &Report) -> Option<String> {
             shortened(&unknown.text)
         ),
         None if IN_WORDS.contains(&entry.id) => format!("{} ({})", entry.means, shortened(&worst.text)),
+        None if worst.is_only_a_result() => format!("{}{}", entry.means, failed_in(report, worst)),
         None => entry.means.to_owned(),
     };
     let kinds = report
@@ -274,6 +291,16 @@ fn fault(report: &Report) -> Option<String> {
     } else {
         format!("{place}{more}: {means}{others}")
     })
+}
+
+/// In what part of NCCL a call failed: `, in the transport IB`.
+fn failed_in(report: &Report, result: &Warning) -> String {
+    let mut processes = result
+        .hosts
+        .iter()
+        .flat_map(|host| report.first_processes_on(host));
+    let part = processes.find_map(|process| process.failed_in);
+    part.map_or_else(String::new, |part| format!(", {}", part.words()))
 }
 
 /// The beginning of a warning's text, for the first line.
@@ -413,6 +440,22 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
                 and_then("RDMA, as the warnings show".to_owned()),
             );
         }
+        let failed_in = |part| report.processes.values().any(|one| one.failed_in == Some(part));
+        let traced = [
+            (
+                Part::Verbs,
+                VerdictKind::Rdma,
+                "RDMA, as the trace of a call that failed shows",
+            ),
+            (
+                Part::Sockets,
+                VerdictKind::Tcp,
+                "TCP, as the trace of a call that failed shows",
+            ),
+        ];
+        if let Some((_, kind, words)) = traced.into_iter().find(|(part, ..)| failed_in(*part)) {
+            return (kind, and_then(words.to_owned()));
+        }
         let why = report
             .processes
             .iter()
@@ -434,7 +477,7 @@ fn by_chosen_network(
     complete: bool,
     and_then: &dyn Fn(String) -> String,
 ) -> Option<(VerdictKind, String)> {
-    let (mut rdma, mut tcp, mut other) = (None, None, None);
+    let (mut rdma, mut tcp, mut listed, mut other) = (None, None, None, None);
     let provider = report.provider();
     for (writer, process) in &report.processes {
         let Some(network) = process.network() else {
@@ -442,11 +485,14 @@ fn by_chosen_network(
         };
         let of = match is_rdma(network, process.provider.as_deref().or(provider)) {
             Some(true) => &mut rdma,
+            // Up to 2.5 NCCL lists the interfaces of sockets first, also where it then takes IB.
+            Some(false) if process.network.is_none() && why::by_messages(process).is_none() => &mut listed,
             Some(false) => &mut tcp,
             None => &mut other,
         };
         of.get_or_insert((writer.host.as_str(), network));
     }
+    let tcp = tcp.or_else(|| listed.filter(|_| rdma.is_none()));
     Some(match (rdma, tcp, other) {
         (Some((on, network)), Some((host, socket)), _) => {
             let why = because(&why::tcp(report, host, socket));

@@ -10,6 +10,7 @@
 //! have all texts of 2.30 that an entry named then, except that 2.32 has no `NET/Socket : no interface
 //! found`. Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
 //! only. What PyTorch prints is of published logs.
+//! What other libraries print of the same network is in [`others`].
 //! `docs/nccl-messages.md` is made of these tables.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
@@ -33,6 +34,7 @@ macro_rules! messages {
 }
 
 mod network;
+mod others;
 mod plugins;
 mod results;
 mod start;
@@ -149,6 +151,8 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         // Before the errors of connections, whose words PyTorch quotes.
         results::ENTRIES,
         start::ENTRIES,
+        // Before those of plugins that say less.
+        others::ENTRIES,
         plugins::ENTRIES,
     ];
     tables.into_iter().flatten()
@@ -267,6 +271,14 @@ fn returned(text: &str) -> Option<u32> {
     (is_place && (of_thread || of_program) && (1..=6).contains(&result)).then_some(result)
 }
 
+/// The file of a line of NCCL's trace: `transport/net_ib.cc` of `transport/net_ib.cc:415 -> 2`.
+pub(super) fn traced_file(text: &str) -> Option<&str> {
+    let (place, result) = text.split_once(" -> ")?;
+    let (file, line) = place.split(' ').next()?.split_once(':')?;
+    let is_number = |word: &str| word.parse::<u32>().is_ok();
+    (is_number(line) && is_number(result.split(' ').next()?)).then_some(file)
+}
+
 /// What `ncclGetErrorString` says of each `ncclResult_t`, from 1 on (src/init.cc). RCCL says the same.
 const ERRORS: [&str; 6] = [
     "unhandled cuda error",
@@ -281,7 +293,7 @@ const ERRORS: [&str; 6] = [
 const PROGRAMS: [&str; 6] = [
     "NCCL error",
     "NCCL Error ",
-    "NCCL failure ",
+    "NCCL failure",
     "NCCL operation ",
     "ncclCommInit",
     "NCCL_ERROR_",
@@ -301,7 +313,11 @@ pub(super) fn error_of_program(line: &str) -> Option<(&str, &'static Entry)> {
     Some((rest.get(at..)?, entry))
 }
 
-/// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, or `NET/IB : mlx5_3:1 async ...`.
+/// The place in UCX's source that prints failed work requests of mlx5.
+pub(super) const UCX: &str = "ib_mlx5_log.c:";
+
+/// RDMA device that a message names: `hca mlx5_3`, `on dev mlx5_0:1`, `NET/IB : mlx5_3:1 async ...`, or UCX's
+/// `on mlx5_0:1/IB`.
 pub fn device(text: &str) -> Option<&str> {
     let is_name = |name: &&str| {
         (1..=64).contains(&name.len())
@@ -316,6 +332,7 @@ pub fn device(text: &str) -> Option<&str> {
     if let Some(name) = word(" hca ")
         .or_else(|| word(" on dev "))
         .or_else(|| word("open device "))
+        .or_else(|| word(" on ").filter(|_| text.starts_with(UCX)))
     {
         return Some(name);
     }
@@ -329,9 +346,10 @@ pub fn device(text: &str) -> Option<&str> {
 
 /// Whether a fault shows that the job moves data by verbs, whatever the name of its network.
 pub fn shows_verbs(before: &str, text: &str, kind: Kind) -> bool {
-    let of_verbs = ["NET/IB", "Call to ibv_", "ibv_"]
+    let of_verbs = ["NET/IB", "Call to ibv_", "ibv_", UCX]
         .iter()
         .any(|word| text.starts_with(word))
+        || text.contains("ibv_modify_qp failed")
         || before.contains("transport/net_ib/");
     of_verbs && matches!(kind, Kind::Fault | Kind::Follows)
 }

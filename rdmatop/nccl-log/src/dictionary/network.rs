@@ -203,6 +203,20 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.31 on": Text(&["NET/IB : ", " GID refreshed: idx "]) =>
             "NET/IB : mlx5_0:1 GID refreshed: idx 3 -> 5, gid ::ffff:192.0.2.2 -> ::ffff:192.0.2.9";
 
+    "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has no such index, \
+        and NCCL up to 2.25 ends there";
+        next "NCCL 2.26 or later, which goes on to the next index; else NCCL_IB_GID_INDEX with one that `show_gids` has in the \
+            container";
+        in "NCCL 2.23 to 2.25": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum", "Invalid argument"]) =>
+            "NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument";
+
+    "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read from /sys";
+        next "whether the container's /sys has /sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types";
+        in "NCCL 2.23 on": Text(&["NET/IB: open failed in ncclIbRoceGetVersionNum"]) =>
+            "NET/IB: open failed in ncclIbRoceGetVersionNum: No such file or directory";
+        in "NCCL 2.23 on": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum"]) =>
+            "NET/IB: read failed in ncclIbRoceGetVersionNum: Input/output error";
+
     "gid-lost" Fault means "the addresses (GIDs) of a port changed while the job ran, and NCCL found none \
         that it can use";
         next "`rdma link` and `ip address` of that host: the network device needs its address again; then \

@@ -10,6 +10,8 @@ const REMOTE: &str = "EFA: the security group must allow all traffic from and to
 pub(super) const ENTRIES: &[Entry] = messages! {
     "ofi-no-provider" Choice means "libfabric has no provider that the EFA plugin can use";
         next START;
+        in "aws-ofi-nccl 1.0": Text(&["NET/OFI Could not find any optimal provider", "$"]) =>
+            "NET/OFI Could not find any optimal provider";
         in "aws-ofi-nccl 1.1 to 1.8": Text(&["NET/OFI Couldn't find any optimal provider"]) =>
             "NET/OFI Couldn't find any optimal provider";
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI No eligible providers were found"]) =>
@@ -71,6 +73,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "NET/OFI Couldn't enable endpoint. RC: -22, ERROR: Invalid argument";
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]) =>
             "NET/OFI Creating new endpoint for domain 0x7f9befa99380 failed: Invalid argument";
+
+    "ofi-endpoint" Fault means "an endpoint of libfabric could not be made: its provider is not EFA's, or too old to be told to use no \
+        shared memory";
+        next "`fi_info -p efa` in the container; an instance with EFA and its devices (/dev/infiniband) passed in; libfabric and \
+            aws-ofi-nccl of one release of the EFA installer";
+        in "aws-ofi-nccl 1.10 on": Text(&["NET/OFI Disabling shared memory failed"]) =>
+            "NET/OFI Disabling shared memory failed: Protocol not available";
 
     "ofi-memory" Fault means "memory could not be registered with libfabric: the limit of locked memory, or the NIC's number of regions, is reached";
         next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions its \

@@ -51,7 +51,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         late to its first collective, or ended";
         next "of rank 0, its first error, or what it does for so long before (data, checkpoints); the others wait as \
             long as the `timeout` of init_process_group";
-        in "PyTorch 1.12 on": Text(&["is setting up NCCL communicator and retrieving ncclUniqueId"]) =>
+        in "PyTorch 1.8 on": Text(&["is setting up NCCL communicator and retr"]) =>
             "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', \
             but store->get('0') got error: Socket Timeout";
 
@@ -60,6 +60,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             firewall, and a name that leads to 127.0.0.1 or 127.0.1.1 (/etc/hosts)";
         in "PyTorch 1.12 on": Text(&["The client socket has timed out after ", " while trying to connect to "]) =>
             "The client socket has timed out after 60s while trying to connect to 192.0.2.1:29500";
+        in "PyTorch 1.9 on": Text(&["RendezvousConnectionError: The connection to the C10d store has failed"]) =>
+            "RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.";
+
+    "no-rendezvous" Fault means "not all nodes came to the rendezvous in time (torchrun)";
+        next "on each node, whether its torchrun runs, with the same --nnodes, --rdzv-id and --rdzv-endpoint, and reaches that address and \
+            port; the node whose log ends first, or has none";
+        in "PyTorch 1.9 on": Text(&["RendezvousTimeoutError"]) =>
+            "RendezvousTimeoutError";
 
     "store-port" Fault means "the port where ranks are to meet is taken on this host";
         next "`ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \

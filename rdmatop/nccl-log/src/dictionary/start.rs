@@ -92,6 +92,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 to 2.11, RCCL to ROCm 5.2": Text(&["*", "Call to connect failed"]) =>
             "Call to connect failed : Software caused connection abort";
 
+    "no-buffer" Follows means "a rank could not give another one of its host memory of its GPU as a buffer between: it has none left, or \
+        the other one ended";
+        next "the WARN before it; how full the GPU's memory is (`nvidia-smi`)";
+        in "NCCL 2.8 to 2.11": Text(&["[Rem Allocator] Allocation failed"]) =>
+            "[Rem Allocator] Allocation failed (segment 0, fd 130)";
+
     // Behind `unreached`, which has no connection yet.
     "peer-silent" Fault means "another rank's host no longer answers on a connection that was made";
         next "look at that host and the network between: it is down, or packets are lost";

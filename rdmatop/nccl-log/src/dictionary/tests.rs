@@ -75,6 +75,13 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             "GPUDirect-TCPX",
             "FastSocket",
             "AMD's ANP",
+            "UCX 1.",
+            "NVSHMEM 3.",
+            "libfabric 1.",
+            "libfabric 2.",
+            "Slurm ",
+            "NIXL 0.",
+            "JAX 0.",
         ];
         assert!(
             library.iter().any(|name| entry.versions.starts_with(name)),
@@ -132,6 +139,10 @@ fn the_device_of_a_message_is_found() {
             "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_2:1, curr state INIT",
             Some("mlx5_2"),
         ),
+        (
+            "ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_4:1/RoCE (synd 0x15)",
+            Some("mlx5_4"),
+        ),
         ("NET/IB : Got completion from peer", None),
         ("NET/IB : Using [0]mlx5_0:1/IB", None),
     ] {
@@ -143,7 +154,7 @@ fn the_device_of_a_message_is_found() {
 fn page() -> String {
     use std::fmt::Write as _;
     let mut out = String::from(
-        "# Messages of NCCL, RCCL and aws-ofi-nccl\n\n\
+        "# Messages of NCCL, RCCL, aws-ofi-nccl and libraries beside them\n\n\
          What [`rdmatop nccl-log`](nccl-log.md) knows of what they print when something about the network is wrong. `cargo test` writes this\n\
          page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\
          A *fault* breaks the job; what *follows* is of a fault that another line or rank has; a *choice* decides which network is used; a\n\

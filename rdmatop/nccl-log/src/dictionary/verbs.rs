@@ -4,6 +4,7 @@
 use super::{
     Entry,
     Pattern::{Event, Status, Text},
+    UCX,
 };
 
 /// Printed by all versions that were read, each in its own words.
@@ -34,6 +35,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
             without GPUDirect (NCCL_NET_GDR_LEVEL=LOC) shows whether it is that";
         in ALWAYS: Status(4, "IBV_WC_LOC_PROT_ERR") =>
             "NET/IB : Got completion with error 4, opcode 1, len 0, vendor err 81";
+        in "UCX 1.4 on": Text(&[UCX, "Local protection"]) =>
+            "ib_mlx5_log.c:177  Local protection on mlx5_0:1/IB (synd 0x4 vend 0x51 hw_synd 0/0)";
 
     "flushed" Follows means "a request was dropped because its queue pair had already failed (status 5)";
         next "look at the first error of that queue pair, above this one or on the peer";
@@ -67,6 +70,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         in ALWAYS: Status(9, "IBV_WC_REM_INV_REQ_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=9 opcode=0 len=0 vendor err 138 \
             (Send)";
+        in "UCX 1.4 on": Text(&[UCX, "Invalid request"]) =>
+            "ib_mlx5_log.c:177  Invalid request on mlx5_0:1/IB (synd 0x12 vend 0x8a hw_synd 0/0)";
 
     "remote-access" Fault means "the peer's NIC may not touch the memory named (status 10, remote access \
         error)";
@@ -75,6 +80,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         in ALWAYS: Status(10, "IBV_WC_REM_ACCESS_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=10 opcode=0 len=0 vendor err 136 \
             (Send)";
+        in "UCX 1.4 on": Text(&[UCX, "Remote access"]) =>
+            "ib_mlx5_log.c:177  Remote access on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)";
 
     "remote-operation" Fault means "the peer's NIC could not carry out the request (status 11, remote \
         operation error)";
@@ -82,6 +89,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         in ALWAYS: Status(11, "IBV_WC_REM_OP_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=11 opcode=0 len=0 vendor err 137 \
             (Send)";
+        in "UCX 1.16 on": Text(&[UCX, "Remote operation error"]) =>
+            "ib_mlx5_log.c:180  Remote operation error on mlx5_0:1/IB (synd 0x14 vend 0x89 hw_synd 0/0)";
 
     "no-answer" Fault means "the peer did not answer (status 12, retries exceeded): its process or host is \
         gone, or packets are lost on the way";
@@ -90,6 +99,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         in ALWAYS: Status(12, "IBV_WC_RETRY_EXC_ERR") =>
             "NET/IB: Got completion from peer 192.0.2.2<4711> with status=IBV_WC_RETRY_EXC_ERR(12) \
             opcode=IBV_WC_SEND(0) vendor_err=129 hca mlx5_3";
+        in "UCX 1.4 on": Text(&[UCX, "Transport retry count exceeded"]) =>
+            "ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)";
 
     "receiver-not-ready" Fault means "the receiver had no buffer posted for too long (status 13, RNR retries \
         exceeded)";
@@ -97,6 +108,8 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         in ALWAYS: Status(13, "IBV_WC_RNR_RETRY_EXC_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=13 opcode=0 len=0 vendor err 135 \
             (Send)";
+        in "UCX 1.4 on": Text(&[UCX, "Receive-no-ready retry count exceeded"]) =>
+            "ib_mlx5_log.c:139  Receive-no-ready retry count exceeded on mlx5_0:1/IB (synd 0x16 vend 0x87 hw_synd 0/0)";
 
     "nic-fatal" Fault means "the NIC failed while it had the request (status 19, fatal error)";
         next "look at `dmesg` of that host; the device must be reset";

@@ -674,7 +674,8 @@ node-a:161258:161690 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f01 on 3
 n:1:1 [0] x.cc:1 NCCL WARN Something odd at 0x7f02 on 4
 ",
-        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: n: \"Something \
+                odd at 0x7f01 on 3\"",
         holds: &["n (2 times): Something odd at 0x7f01 on 3", "2 warnings without explanation"],
         lacks: &["next:", "FAULT"],
     },
@@ -686,7 +687,8 @@ n:1:9 [0] NCCL INFO bootstrap.cc:270 -> 2
 n:1:9 [0] NCCL INFO group.cc:64 -> 2 [Async thread]
 n:1:1 [0] NCCL INFO group.cc:106 (ncclGroupEndInternal) -> 2
 ",
-        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError)",
+        first: "unknown: no line names the network; FAULT: n: a call of NCCL failed with a system error (ncclSystemError), where ranks find \
+                one another at the start (bootstrap, by TCP)",
         holds: &["n (2 times): a call of NCCL failed", "names the place in NCCL's source"],
         lacks: &["NCCL_DEBUG"],
     },
@@ -944,7 +946,8 @@ n:1:9 [0] misc/ibvwrap.cc:278 NCCL WARN Call to ibv_create_qp failed with error 
 n:1:9 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed with error No space left on device
 n:1:9 [0] misc/ibvwrap.cc:258 NCCL WARN Call to ibv_reg_mr_iova2 failed with error No space left on device
 ",
-        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: n: \"Call to \
+                ibv_reg_mr_iova2 failed with error No space left on device\"",
         holds: &["3 warnings without explanation"],
         lacks: &["FAULT", "memlock"],
     },
@@ -1521,6 +1524,338 @@ Communicators... (0.00s)
 ",
         first: "unknown: no line names the network; FAULT: the port where ranks are to meet is taken on this host",
         holds: &["MASTER_PORT"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "UCX says that a peer does not answer, with its host and its NIC",
+        log: "\
+[u1:42:0:42] ib_mlx5_log.c:177  Transport retry count exceeded on mlx5_3:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)
+[u1:42:0:42] ib_mlx5_log.c:177  DCI QP 0x77 wqe[9]: SEND s-e [rqpn 0x66 rlid 5] [inl len 18]
+[u2:43 :0:43] ib_mlx5_log.c:115  FATAL: Error on mlx5_4:1 QP 0x1 wqe[7]: Transport retry count exceeded (synd 0x15 vend 0x81) opcode SEND
+",
+        first: "RDMA, as the warnings show; FAULT: u1 mlx5_3 and 1 more: the peer did not answer (status 12, retries exceeded): its process \
+                or host is gone, or packets are lost on the way",
+        holds: &["u2 mlx5_4"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "UCX and a limit of locked memory, behind a clock and before a file that is no host",
+        log: "\
+[1794300000.111111] [u3:42:0]         ib_md.c:321  UCX  ERROR ibv_reg_mr(address=0x7f01, length=4096, access=0xf) failed: Cannot allocate \
+memory. Please set max locked memory (ulimit -l) to 'unlimited' (current: 8192 kbytes)
+",
+        first: "unknown: no line names the network; FAULT: u3: UCX could not register memory: the limit of locked memory is too small",
+        holds: &["LimitMEMLOCK"],
+        lacks: &["ib_md.c:", "no line of NCCL"],
+    },
+    Case {
+        name: "NVSHMEM cannot connect, in lines that its processes cut into each other",
+        log: "\
+v0:7:9 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1000 commId 0x2 - Init COMPLETE
+/src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 /src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 ibv_modify_qp failed
+
+/src/modules/transport/ibrc/ibrc.cpp:1433: non-zero status: 7 ep_connect failed
+",
+        first: "RDMA, as the warnings show; all 16 ranks have joined; this log, of 1 of 16 ranks, shows no connection between hosts; FAULT: \
+                NVSHMEM could not connect a queue pair: nobody answers for the peer's address (ARP or neighbour discovery)",
+        holds: &["NVSHMEM_IB_GID_INDEX", "connect its processes"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "NVSHMEM has no NIC for transfers that GPUs start",
+        log: "\
+WARN: device erdma_1 is not enumerated as an mlx5 device. Skipping...
+
+/src/host/transport/transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA
+",
+        first: "unknown: no line names the network; FAULT: NVSHMEM's transport IBGDA, by which GPUs start their own transfers, did not start; \
+                programs that need it (DeepEP's low latency) fail",
+        holds: &["its driver is not mlx5"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a peer's endpoint of EFA that is gone is no request that failed somehow",
+        log: "\
+e0:19:26 [2] process_err_completion:1562 NCCL WARN NET/OFI Request 0x7f08 completed with error. RC: 5. Error: Invalid receiver queue pair \
+number (QPN) My EFA addr: fi_addr_efa://[fe80::1]:0:65 My host id: i-1 Peer EFA addr: fi_addr_efa://[fe80::2]:0:22 Peer host id: i-2. \
+Completed length: 0
+",
+        first: "unknown: no line names the network; FAULT: e0: the peer's endpoint of EFA is not there: its process ended or began anew",
+        holds: &["out of memory"],
+        lacks: &["a request failed"],
+    },
+    Case {
+        name: "libfabric says of itself what NCCL does not",
+        log: "\
+libfabric:45:1794300000::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address My EFA addr: fi_addr_efa://[fe80::1]:0:10 (7)
+e1:45:47 [4] NCCL INFO Channel 00/0 : 0[4] -> 8[4] [send] via NET/AWS Libfabric/4/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: the peer's memory that a transfer of EFA names is not registered, or no longer: it \
+                gave the transfer up, or ended",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "libfabric alone cannot register memory",
+        log: "libfabric:71:1794300000::efa:mr:efa_mr_regattr():632<warn> Unable to register MR: Cannot allocate memory\n",
+        first: "unknown: no line names the network; FAULT: libfabric could not register memory: the limit of locked memory, or the NIC's \
+                number of regions, is reached",
+        holds: &["--ulimit memlock=-1"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an exception of PyTorch whose lines somebody joined",
+        log: "\
+  what(): NCCL error: remote process exited or there was a network error, NCCL version 2.14.3 ncclRemoteError: A call failed possibly due \
+to a network error. Last error: NET/IB : Got completion from peer 192.0.2.3<39138> with error 12, opcode 0, len 0, vendor err 129
+",
+        first: "RDMA, as the warnings show; FAULT: the peer did not answer (status 12, retries exceeded): its process or host is gone, or \
+                packets are lost on the way",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a program's own words before an error of NCCL",
+        log: "  what():  NCCL failure: unhandled cuda error in my_all_reduce.cu at line: 86 rank: 0\n",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed because CUDA or HIP failed (ncclUnhandledCudaError)",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "2.3 has a line for each interface",
+        log: "\
+q1:7:7 [0] misc/ibvwrap.cu:63 NCCL WARN Failed to open libibverbs.so[.1]
+q1:7:7 [0] NCCL INFO Using internal Network Socket
+q1:7:7 [0] NCCL INFO NET : Using interface eth4:198.51.100.7<0>
+q1:7:7 [0] NCCL INFO NET : Using interface eth5:198.51.100.8<0>
+q1:7:7 [0] NCCL INFO NET : Using interface eth4:198.51.100.7<0>
+q1:7:7 [0] NCCL INFO NET/Socket : 2 interfaces found
+",
+        first: "TCP was chosen (network Socket on eth4, eth5), because libibverbs could not be opened: it is missing in the image (install \
+                libibverbs1 and ibverbs-providers)",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "an interface of 2.3 chooses no network",
+        log: "\
+q2:7:7 [0] NCCL INFO NET : Using interface ib0:198.51.100.7<0>
+q2:7:7 [0] NCCL INFO NET/IB : Using interface ib0 for sideband communication
+q2:7:7 [0] NCCL INFO Using internal Network IB
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["Socket"],
+    },
+    Case {
+        name: "the trace of a call that failed names the network",
+        log: "\
+z1:7:9 [0] NCCL INFO transport/net_ib.cc:415 -> 2
+z1:7:9 [0] NCCL INFO transport/net.cc:234 -> 2
+z1:7:9 [0] NCCL INFO group.cc:72 -> 2 [Async thread]
+",
+        first: "RDMA, as the trace of a call that failed shows; FAULT: z1: a call of NCCL failed with a system error (ncclSystemError), in \
+                the transport IB",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "the trace of a call over sockets, too, and what was chosen counts more",
+        log: "\
+z2:7:9 [0] NCCL INFO Using network Socket
+z2:7:9 [0] NCCL INFO transport/net_ib.cc:415 -> 2
+z2:7:9 [0] NCCL INFO misc/socket.cc:564 -> 2
+z2:7:9 [0] NCCL INFO transport/net_socket.cc:336 -> 2
+z2:7:9 [0] NCCL INFO group.cc:72 -> 2 [Async thread]
+",
+        first: "TCP was chosen (network Socket), and the log does not say why; FAULT: z2: a call of NCCL failed with a system error \
+                (ncclSystemError), in the transport Socket",
+        holds: &[],
+        lacks: &["RDMA"],
+    },
+    Case {
+        name: "the RAS service calls processes dead, behind whatever prefix",
+        log: "\
+Communicators... (0.00s)
+=============
+
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 34 on node 192.0.2.13 managing GPU 5
+
+#0-0 (cf264af53edbe986) INCOMPLETE
+  Missing communicator data from 1 rank
+",
+        first: "unknown: this is an answer of NCCL's RAS service, and no log. It says DEAD: 1 job process is considered dead (unreachable via \
+                the RAS network); Process 34 on node 192.0.2.13 managing GPU 5",
+        holds: &[],
+        lacks: &["INCOMPLETE"],
+    },
+    Case {
+        name: "Slurm's step does not come together",
+        log: "slurmstepd: error:  mpi/pmix_v4: pmixp_coll_ring_reset_if_to: k1 [0]: pmixp_coll_ring.c:742: 0x14ce: collective timeout seq=0\n",
+        first: "unknown: no line names the network; FAULT: the nodes of a Slurm step do not reach one another at its start (PMIx: collective \
+                timeout)",
+        holds: &["SlurmdPort"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an exception of PyTorch with an empty line behind each",
+        log: "\
+RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:2897, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.27.3
+
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+
+Last error:
+
+Bootstrap : no socket interface found
+",
+        first: "unknown: no line names the network; FAULT: no network interface matches, so ranks cannot find each other",
+        holds: &[],
+        lacks: &["no line of NCCL", "2 times"],
+    },
+    Case {
+        name: "behind an empty line something else may stand than an error's text",
+        log: "\
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+
+o1:7:7 [3] NCCL INFO comm 0xa6 rank 11 nranks 16 cudaDev 3 busId 4e000 - Abort COMPLETE
+[2026-01-09 08:16:36] something else: failed (exitcode: 1)
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+
+[2026-01-09 08:16:37] something else again
+",
+        first: "unknown: no line names the network; FAULT: a call of NCCL failed with a system error (ncclSystemError)",
+        holds: &[],
+        lacks: &["something else"],
+    },
+    Case {
+        name: "ranks that wait for the first one, as PyTorch spelt it before 2.0",
+        log: "\
+RuntimeError: [1] is setting up NCCL communicator and retreiving ncclUniqueId from [0] via c10d key-value store by key '0', but \
+store->get('0') got error: Timeout waiting for key: default_pg/0/0 after 1800000 ms
+",
+        first: "unknown: no line names the network; FAULT: the first rank did not hand out the ID that a communicator begins with: it \
+                came late to its first collective, or ended",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "the first release of the EFA plugin finds no provider",
+        log: "\
+a1:7:7 [0] get_ofi_provider:312 NCCL WARN NET/OFI Could not find any optimal provider
+a1:7:7 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+a1:7:7 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.1<0>
+",
+        first: "TCP was chosen (network Socket on ens5), because the EFA plugin found no provider of libfabric",
+        holds: &[],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "an endpoint of libfabric that is not EFA's",
+        log: "a2:31:44 [0] ofi_init_connection:120 NCCL WARN NET/OFI Disabling shared memory failed: Protocol not available\n",
+        first: "unknown: no line names the network; FAULT: a2: an endpoint of libfabric could not be made: its provider is not EFA's, or too \
+                old to be told to use no shared memory",
+        holds: &[],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "lines of Loki, Elastic and Google, and bytes of journald",
+        log: "\
+{\"data\":{\"result\":[{\"stream\":{\"pod\":\"w0\"},\"values\":[[\"1794300000000000000\",\"l1:7:7 [0] NCCL INFO Using network Socket\"],\
+[\"1794300000000000001\",\"l1:7:7 [0] NCCL INFO NET/Socket : Using [0]eth1:198.51.100.1<0>\"]]}]}}
+{\"_source\":{\"@timestamp\":\"2026-01-09T08:16:36Z\",\"message\":\"ncclSystemError: System call failed\"}}
+{\"_HOSTNAME\":\"l1\",\"MESSAGE\":[27,91,51,51,109,108,49,58,55,58,55,32,91,48,93,32,78,67,67,76,32,73,78,70,79,32,78,69,84,47,73,66,32,58,32,78,111,32,100,101,118,105,\
+99,101,32,102,111,117,110,100,46,27,91,48,109]}
+",
+        first: "TCP was chosen (network Socket on eth1), because NCCL found no usable RDMA device; FAULT: a call of NCCL failed with a \
+                system error (ncclSystemError)",
+        holds: &["1 host: l1"],
+        lacks: &["Torn"],
+    },
+    Case {
+        name: "interfaces that 2.4 lists first choose no network, where others of the job have gone on to theirs",
+        log: "\
+s6:14:15 [0] NCCL INFO NET/IB : Using [0]mlx5_18:1/RoCE ; OOB :
+s6:17:18 [3] NCCL INFO NET/Socket : Using [0]enp1:198.51.100.6<0> [1]flannel.1:203.0.113.0<0>
+s7:41:42 [0] NCCL INFO NET/Socket : Using [0]enp1:198.51.100.7<0> [1]flannel.1:203.0.113.1<0>
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &[],
+        lacks: &["MIXED"],
+    },
+    Case {
+        name: "an address whose kind a container does not show",
+        log: "\
+`y0:11:30 [0] transport/net_ib.cc:330 NCCL WARN NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument
+y0:11:30 [0] NCCL INFO transport/net_ib.cc:470 -> 2`
+",
+        first: "RDMA, as the warnings show; FAULT: y0: the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has \
+                no such index, and NCCL up to 2.25 ends there",
+        holds: &["show_gids", "1 host: y0"],
+        lacks: &["without explanation"],
+    },
+    Case {
+        name: "the place where ranks meet, as torchrun's exceptions tell it",
+        log: "\
+RuntimeError: connect() timed out. Original timeout was 60000 ms.
+
+The above exception was the direct cause of the following exception:
+
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.
+",
+        first: "unknown: no line names the network; FAULT: the process where ranks meet (MASTER_ADDR, --rdzv-endpoint) does not answer",
+        holds: &["127.0.1.1"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "nodes that do not come to the rendezvous",
+        log: "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n",
+        first: "unknown: no line names the network; FAULT: not all nodes came to the rendezvous in time (torchrun)",
+        holds: &["--rdzv-id"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "an error of UCX that is not known is shown, with its host",
+        log: "\
+[1794300000.684686] [t4:99:0]      ib_mlx5_dv.c:452  UCX  ERROR   mlx5dv_devx_obj_create(CQ) failed on mlx5_1, syndrome 0x2aac7c: Remote I/O error
+[1794300000.719079] [t4:99:0]           tcp_ep.c:397  UCX  ERROR   something else
+[1794300000.719080] [t4:99:0]           tcp_ep.c:398  UCX  WARN    nothing to say
+",
+        first: "unknown: no line names the network; NCCL_DEBUG=INFO shows the network; a warning that rdmatop does not know: t4: \"UCX  ERROR   \
+                something else\"",
+        holds: &["mlx5dv_devx_obj_create(CQ)", "2 warnings without explanation"],
+        lacks: &["no line of NCCL", "nothing to say", "tcp_ep.c"],
+    },
+    Case {
+        name: "processes that Gloo does not join",
+        log: "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n",
+        first: "unknown: no line names the network; FAULT: processes could not connect with one another by Gloo (TCP), which frameworks use \
+                beside NCCL",
+        holds: &["GLOO_SOCKET_IFNAME"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "a peer of NIXL that is gone",
+        log: "nixl_cu13._bindings.nixlRemoteDisconnectError: NIXL_ERR_REMOTE_DISCONNECT\n",
+        first: "unknown: no line names the network; FAULT: NIXL's peer is gone, or its connection broke",
+        holds: &[],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "processes that do not come to JAX's coordinator, and threads that wait",
+        log: "\
+E external/xla/xla/service/rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6; stream=0` for 10 seconds and may be stuck. \
+Expected 8 threads to join the rendezvous
+Additional GRPC error information while calling /xla.coordination.CoordinationService/RegisterTask:
+",
+        first: "unknown: no line names the network; FAULT: not all processes came to the coordinator of JAX in time",
+        holds: &["is unstuck"],
         lacks: &["no line of NCCL"],
     },
     Case {
