@@ -1,18 +1,22 @@
 //! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's
 //! functions.
 //!
-//! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots,
-//! finds the functions that each QP's program posts with (`target`), and attaches probes to each function of
-//! a file once. Functions of the system's libraries are probed for all processes that map the file, so that
+//! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots
+//! (`arrays`) and leads each QP through its stages (`stages`): it finds the functions that the QP's program
+//! posts with (`questions`, `target`), and attaches probes to each function of a file once (`attacher`). Functions of the system's libraries are probed for all processes that map the file, so that
 //! nothing is missed of processes that start later; those of any other file are probed for one process. The
 //! model gets only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
+mod arrays;
+mod attacher;
 mod failures;
 mod guard;
 mod hooks;
 mod owners;
 mod price;
 mod probed;
+mod questions;
 mod silent;
+mod stages;
 mod target;
 mod turns;
 mod worker;
@@ -40,12 +44,16 @@ use crate::{
         slots::SlotMap,
     },
 };
+use arrays::Arrays;
+use attacher::Programs;
 use price::Sample;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::UprobesReport,
 };
-use worker::{Arrays, Programs, Worker};
+use rdmatop_sources::clock;
+use rustix::time::ClockId;
+use worker::Worker;
 
 /// What the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,11 +165,7 @@ impl UserPath {
             },
             ..Shared::default()
         }));
-        let arrays = Arrays {
-            slots: heads,
-            qps,
-            hits,
-        };
+        let arrays = Arrays::new(heads, qps, hits);
         let worker = Worker::start(options, programs, sample, arrays, Arc::clone(&shared));
         Ok(Self {
             slots,
@@ -247,6 +251,10 @@ fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
     // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.
     index.insert([handle, u64::from(std::process::id())], first, 0)?;
     Ok(())
+}
+
+fn monotonic() -> u64 {
+    clock::read(ClockId::Monotonic)
 }
 
 /// The cause to report when nothing is probed.
