@@ -40,7 +40,6 @@ impl ComparedCounts {
     }
 }
 
-/// The counts of one session.
 pub(super) struct RxeCounts {
     map: Mapped<RxeSeen>,
     kept: ComparedCounts,

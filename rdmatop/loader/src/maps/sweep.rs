@@ -37,7 +37,6 @@ use rdmatop_sources::{clock, proc::lives, root::Root};
 /// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
 
-/// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
     /// The value of `loss::REFUSED` when the last complete list of QPs began.
@@ -111,7 +110,6 @@ impl Maps {
         (refused > self.listed.load(Ordering::Relaxed)).then_some(refused)
     }
 
-    /// Counts of work requests in this session.
     fn work(&self) -> WorkCounts {
         let mut counts = WorkCounts::default();
         if let Some(map) = &self.work {
@@ -202,7 +200,6 @@ struct Inner {
     past: Past,
     /// The programs do not run at present, so the maps miss what happens.
     paused: bool,
-    /// Sessions so far.
     sessions: u64,
     /// Probes on one process that the user asked for in the live view.
     asked: Option<LentProbes>,

@@ -11,7 +11,6 @@ use zerocopy::FromZeros as _;
 use super::{owners::Owners, probed::Process};
 use crate::maps::mapped::{Mapped, UsedRanges};
 
-/// A QP in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotQp {
     /// Of the slot.
@@ -97,7 +96,6 @@ impl Arrays {
         }
     }
 
-    /// The hits of all CPUs.
     pub(super) fn hits(&self) -> UserHits {
         let mut sum = UserHits::new_zeroed();
         for cpu in 0..self.hits.count() {

@@ -30,7 +30,6 @@ const TIDY_NS: u64 = 1_000_000_000;
 /// Loaded programs by name.
 pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
 
-/// The probes of a function.
 pub(super) struct Probes {
     /// The time at which the probes were attached.
     since_ns: u64,

@@ -55,7 +55,6 @@ use rdmatop_sources::clock;
 use rustix::time::ClockId;
 use worker::Worker;
 
-/// What the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UserOptions {
     /// One process, or all.
@@ -101,7 +100,7 @@ pub(super) struct UserPath {
 }
 
 /// A second handle to a map, because both the sweep and the worker map it.
-fn again(map: &Map, name: &'static str) -> Result<Map, MappedError> {
+fn second_handle(map: &Map, name: &'static str) -> Result<Map, MappedError> {
     let Map::Array(data) = map else {
         return Err(MappedError::NoMap(name));
     };
@@ -146,7 +145,7 @@ impl UserPath {
     ) -> Result<Self, MappedError> {
         let mut take = |name: &'static str| maps.remove(name).ok_or(MappedError::NoMap(name));
         let (slots, free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
-        let heads = Mapped::<QpSlot>::open(again(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
+        let heads = Mapped::<QpSlot>::open(second_handle(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
         let qps = Mapped::<UserQp>::open(take(map::USER_QPS)?, map::USER_QPS)?;
         let hits = Mapped::<UserHits>::open(take(map::USER_HITS)?, map::USER_HITS)?;
         let Map::Stack(data) = &free else {
@@ -204,7 +203,6 @@ impl UserPath {
     }
 }
 
-/// The programs to load.
 pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static str> {
     let polls = |name: &str| name.starts_with("user_poll_");
     PROGRAMS

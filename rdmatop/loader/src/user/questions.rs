@@ -24,6 +24,7 @@ struct Held {
     cause: Cause,
 }
 
+#[derive(Default)]
 pub(super) struct Questions {
     finder: Finder,
     /// Find the functions that return completions, too.
@@ -39,11 +40,8 @@ pub(super) struct Questions {
 impl Questions {
     pub(super) fn new(ends: bool) -> Self {
         Self {
-            finder: Finder::default(),
             ends,
-            turns: Turns::default(),
-            silent: Silent::default(),
-            held: None,
+            ..Self::default()
         }
     }
 

@@ -199,15 +199,14 @@ impl Admitted {
         };
         for (point, file) in target.points {
             let attacher = &mut means.attacher;
-            let since = attacher.share(&point, party).map_or_else(
-                || {
-                    if point.process.is_none() {
-                        replace(attacher, &point);
-                    }
-                    attacher.probe(point, file, party)
-                },
-                Ok,
-            );
+            let since = if let Some(since_ns) = attacher.share(&point, party) {
+                Ok(since_ns)
+            } else {
+                if point.process.is_none() {
+                    replace(attacher, &point);
+                }
+                attacher.probe(point, file, party)
+            };
             match since {
                 Ok(since_ns) => {
                     attached.since_ns = attached.since_ns.max(since_ns);

@@ -97,14 +97,21 @@ pub struct DeviceSource {
     rested_ns: u64,
     /// The kernel's log, which shows whether a driver logs when it is read.
     log: Option<DriverLog>,
-    /// QPs are being bound to counters: they are looked for on each device in each round.
+    /// QPs are being bound to counters.
     counting: bool,
 }
 
 impl DeviceSource {
-    /// Reads under `root`; netlink is opened on the first round and again after a failure.
-    pub fn new(root: Root) -> Self {
-        Self::through(root, Arc::new(Nldev::open))
+    /// Reads under `root`; netlink is opened on the first round and again after a failure. The counters of a
+    /// device whose driver logs at each reading are left alone: `log` was opened before privileges were given
+    /// up. With `counting`, counters that QPs are bound to are looked for on each device in each round, and
+    /// otherwise now and then.
+    pub fn new(root: Root, log: KernelLog, counting: bool) -> Self {
+        Self {
+            log: Some(DriverLog::of(log)),
+            counting,
+            ..Self::through(root, Arc::new(Nldev::open))
+        }
     }
 
     /// Sends requests to the kernel that `open` connects to.
@@ -126,22 +133,6 @@ impl DeviceSource {
         }
     }
 
-    /// Reads `log`, too, which was opened before privileges were given up, and leaves alone the counters of a
-    /// device whose driver logs at each reading.
-    #[must_use]
-    pub fn watching(mut self, log: KernelLog) -> Self {
-        self.log = Some(DriverLog::of(log));
-        self
-    }
-
-    /// With `counting`, counters that QPs are bound to are looked for on each device all the time, and
-    /// otherwise now and then.
-    #[must_use]
-    pub fn counting(mut self, counting: bool) -> Self {
-        self.counting = counting;
-        self
-    }
-
     /// Whether the devices must be listed, and not only their counters read.
     fn list_is_due(&self) -> bool {
         let now_ns = now().mono_ns;
@@ -150,14 +141,14 @@ impl DeviceSource {
             .is_some_and(|at| now_ns.saturating_sub(at) < LIST_EVERY);
         // An added, removed or renamed device shows here at once, for the cost of one directory.
         // A device that is being removed shows only in these lists.
-        let young = young && self.present.removals.is_empty() && self.readings.everyone.is_none();
+        let young = young && self.present.removals.is_empty() && self.readings.device_list.is_none();
         let dirs = &self.present.dirs;
         !young || dirs.is_none() || list_devices(&self.present.root) != *dirs
     }
 
     /// The list of devices, once it has arrived.
-    fn everyone(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
-        let mut found = self.readings.everyone(&mut self.present, round);
+    fn device_list(&mut self, round: &mut Round) -> Option<Result<DeviceList, NetlinkError>> {
+        let mut found = self.readings.device_list(&mut self.present, round);
         if let Some(Ok(found)) = &mut found {
             self.elsewhere = std::mem::take(&mut found.notes);
             self.present.mode = found.mode;
@@ -166,7 +157,6 @@ impl DeviceSource {
         found
     }
 
-    /// Lists everything.
     fn list(&mut self, found: &DeviceList, wants: &Wants, round: &mut Round) {
         self.present.dirs = list_devices(&self.present.root);
         self.states_ns = round.before_ns;
@@ -235,7 +225,7 @@ impl DeviceSource {
             // A device never listed before: one that is being created looks the same for some milliseconds.
             thread::sleep(ONE_THAT_COMES);
             let dirs = list_devices(&self.present.root).unwrap_or_default();
-            let found = self.everyone(round).and_then(Result::ok);
+            let found = self.device_list(round).and_then(Result::ok);
             let still = found.map_or_else(Vec::new, |found| self.present.unlisted(&dirs, &found));
             leaving.retain(|dir| self.present.removals.knows(dir, &gone) || still.contains(dir));
         }
@@ -267,7 +257,7 @@ impl DeviceSource {
 
     /// Reads the counters of the listed devices; with `resources`, also what else is due. Returns whether the
     /// devices are still those that were listed.
-    fn again(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> bool {
+    fn read_listed(&mut self, wants: &Wants, resources: bool, round: &mut Round) -> bool {
         let states = resources && round.before_ns.saturating_sub(self.states_ns) >= STATES_EVERY;
         let resources = resources && (states || wants.qps || wants.objects);
         let rests = |entry: &&Entry| entry.listed.as_ref().is_some_and(|listed| listed.rests());
@@ -279,11 +269,11 @@ impl DeviceSource {
         let each = all || wants.once || wants.last;
         // One request for all devices costs a third less per device than one request for each.
         let all = resources && (all || entries.len() - resting > entries.len() / 2);
-        let found = match all.then(|| self.everyone(round)).flatten() {
+        let found = match all.then(|| self.device_list(round)).flatten() {
             None => None,
             Some(Ok(found)) if self.present.are_these(&found) => Some(found),
             Some(other) => {
-                self.readings.everyone = Some(other);
+                self.readings.device_list = Some(other);
                 return false;
             }
         };
@@ -362,7 +352,7 @@ impl DeviceSource {
 
     /// Lists the devices. If no list arrives, reads those that are known.
     fn list_or_wait(&mut self, wants: &Wants, round: &mut Round, out: &mut dyn FnMut(Input)) {
-        match self.everyone(round) {
+        match self.device_list(round) {
             Some(Ok(found)) => self.list(&found, wants, round),
             Some(Err(error)) => {
                 self.listed_ns = None;
@@ -382,7 +372,7 @@ impl DeviceSource {
                 out(round::unread(now().mono_ns, Some(cause)));
             }
             None => {
-                self.again(wants, false, round);
+                self.read_listed(wants, false, round);
             }
         }
     }
@@ -424,7 +414,7 @@ impl Polled for DeviceSource {
         let other = late.other;
         self.send_all(late, out);
         let mut round = Round::new(before_ns, wants);
-        if other || self.list_is_due() || !self.again(wants, true, &mut round) {
+        if other || self.list_is_due() || !self.read_listed(wants, true, &mut round) {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);

@@ -89,7 +89,6 @@ impl Present {
         gone
     }
 
-    /// Whether the devices are those that were listed.
     pub(super) fn are_these(&self, found: &DeviceList) -> bool {
         let is = |entry: &Entry| {
             let mut names = found.devices.iter();
@@ -183,7 +182,6 @@ impl Present {
         }
     }
 
-    /// All devices, unread.
     fn held(&self) -> Vec<DeviceReading> {
         let listed = self.entries.iter().map(|entry| DeviceReading {
             left_alone: entry.excluded,
@@ -206,7 +204,6 @@ impl Present {
         paused.map(|entry| harm::pause(&entry.shown))
     }
 
-    /// Which devices are left alone.
     pub(super) fn left_alone(&self) -> Option<Cause> {
         let entries = self.entries.iter().filter(|entry| entry.excluded);
         let names: Vec<&str> = entries.map(|entry| &*entry.shown).collect();

@@ -18,8 +18,7 @@ use rdmatop_sources::{
 pub(super) struct Readings {
     readers: Readers<Job, (Subject, Answer)>,
     pub(super) schedule: Schedule,
-    /// A list of devices that has arrived.
-    pub(super) everyone: Option<Result<DeviceList, NetlinkError>>,
+    pub(super) device_list: Option<Result<DeviceList, NetlinkError>>,
 }
 
 impl Readings {
@@ -28,7 +27,7 @@ impl Readings {
         Self {
             readers: Readers::new(MOST, 1, work),
             schedule: Schedule::default(),
-            everyone: None,
+            device_list: None,
         }
     }
 
@@ -89,19 +88,19 @@ impl Readings {
             return;
         }
         match (subject, answer) {
-            (_, Answer::DeviceList(found)) => self.everyone = Some(found),
+            (_, Answer::DeviceList(found)) => self.device_list = Some(found),
             (Subject::Device(id), Answer::Device(answer)) => present.answered(id, *answer, round),
             (Subject::DeviceList, Answer::Device(_)) => {}
         }
     }
 
     /// The list of devices, once it has arrived.
-    pub(super) fn everyone(
+    pub(super) fn device_list(
         &mut self,
         present: &mut Present,
         round: &mut Round,
     ) -> Option<Result<DeviceList, NetlinkError>> {
-        if self.everyone.is_none() {
+        if self.device_list.is_none() {
             if !self.schedule.is_asked(Subject::DeviceList) {
                 let what = What::DeviceList { mode: present.mode };
                 let name = "the list of RDMA devices".into();
@@ -109,7 +108,7 @@ impl Readings {
             }
             self.wait(present, round);
         }
-        self.everyone.take()
+        self.device_list.take()
     }
 
     /// Forgets what was asked of devices that are gone.

@@ -1012,7 +1012,7 @@ fn the_pause_of_a_device_that_is_gone_does_not_hold_for_one_of_its_name() {
             .schedule
             .answered(Subject::Device(slow), 2 * schedule::SLOW)
     );
-    host.source.readings.everyone = Some(Err(NetlinkError::NoRdma));
+    host.source.readings.device_list = Some(Err(NetlinkError::NoRdma));
     assert_eq!(noted(&mut host), Some(Vec::new()));
 }
 
