@@ -49,7 +49,7 @@ pub struct Session {
     user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
-    kept: ComparedCounts,
+    compared: ComparedCounts,
     /// Attached programs; dropping them detaches them.
     programs: Vec<AttachedProgram>,
 }
@@ -157,8 +157,8 @@ impl Session {
     }
 
     /// What SoftRoCE's programs count for the comparison with the driver.
-    pub(super) fn kept(&self) -> ComparedCounts {
-        self.kept
+    pub(super) fn compared(&self) -> ComparedCounts {
+        self.compared
     }
 
     /// Whether work requests make records.
