@@ -3,9 +3,10 @@
 //!
 //! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots
 //! (`arrays`) and leads each QP through its stages (`stages`): it finds the functions that the QP's program
-//! posts with (`questions`, `target`), and attaches probes to each function of a file once (`attacher`). Functions of the system's libraries are probed for all processes that map the file, so that
-//! nothing is missed of processes that start later; those of any other file are probed for one process. The
-//! model gets only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
+//! posts with (`questions`, `target`), and attaches probes to each function of a file once (`attacher`).
+//! Functions of the system's libraries are probed for all processes that map the file, so that nothing is
+//! missed of processes that start later; those of any other file are probed for one process. The model gets
+//! only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
 mod arrays;
 mod attacher;
 mod failures;

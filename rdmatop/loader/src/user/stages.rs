@@ -23,7 +23,7 @@ const AGAIN: &str = "it is asked again, after a longer time each time";
 
 /// How far a QP has come.
 pub(super) enum Stage {
-    /// Its functions are looked for from this time on, ns, after so many tries that found its program unready.
+    /// Its functions are looked for from this time on, ns, after so many tries for which it was too early.
     Waits {
         tries: u32,
         until_ns: u64,
