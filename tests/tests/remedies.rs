@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{lab::Lab, rdmatop, rxe::Rxe, table::say};
 
-#[path = "../../rdmatop/base/src/step/commands.rs"]
+#[path = "../../rdmatop/base/src/step/tests/commands.rs"]
 mod commands;
 
 const DEVICE: &str = "step0";

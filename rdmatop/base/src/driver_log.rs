@@ -16,7 +16,6 @@ pub enum Weight {
     Critical,
 }
 
-/// A line that is known.
 pub struct KnownLine {
     /// It has all of these, in this order.
     pub parts: &'static [&'static str],
@@ -145,7 +144,6 @@ pub static KNOWN: &[KnownLine] = lines! {
         "the NIC did not answer a command, and the driver resets its RDMA device";
 };
 
-/// What a line of the log is known for.
 pub fn of(text: &str) -> Option<&'static KnownLine> {
     let has_all = |known: &&KnownLine| {
         let mut rest = Some(text);

@@ -15,7 +15,6 @@ enum LimitedBy {
     /// A container, and the program that starts such containers.
     Container(&'static str),
     Machine,
-    /// A unit of systemd.
     Unit(String),
     /// What a user's own systemd started: its unit.
     UserManager(String),
@@ -146,7 +145,6 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     .into()
 }
 
-/// The command that ends an RDMA limit of a cgroup.
 pub fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
     step!(
         "printf '%s %s=max\\n' {} {} | sudo tee /sys/fs/cgroup{}/rdma.max",

@@ -26,7 +26,6 @@ pub enum Unit {
     Bytes,
 }
 
-/// A counter's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
     /// Sent or received.

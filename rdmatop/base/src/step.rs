@@ -68,7 +68,6 @@ impl ShellWord {
         Self::new(name, "NETDEV")
     }
 
-    /// An RDMA device.
     pub fn device(name: &str) -> Self {
         Self::new(name, "DEVICE")
     }
@@ -243,10 +242,4 @@ macro_rules! __step {
 pub use __step as step;
 
 #[cfg(test)]
-mod commands;
-#[cfg(test)]
-mod remedies;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unquoted;

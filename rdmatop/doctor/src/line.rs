@@ -27,7 +27,6 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// RDMA devices.
     Devices,
     /// Ports and network interfaces of the devices.
     Ports,
@@ -37,7 +36,6 @@ pub enum Group {
     Gpu,
     /// Flow control of Ethernet.
     Lossless,
-    /// Limits of processes.
     Limits,
     /// The fallback without RDMA.
     Tcp,
@@ -86,7 +84,6 @@ pub struct Line {
 /// The remedy of a line that needs root's rights.
 pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
-/// The lines of one check.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Vec<UnmergedLine>);
 

@@ -23,18 +23,15 @@ pub(super) fn port_name(device: &Device, port: &Port) -> String {
 }
 
 impl Facts {
-    /// Devices that answered.
     pub(super) fn answering(&self) -> impl Iterator<Item = &Device> {
         let all = self.devices.known().into_iter().flatten();
         all.filter(|device| !device.late && !device.dangling)
     }
 
-    /// The devices that have hardware.
     pub(super) fn hardware(&self) -> impl Iterator<Item = &Device> {
         self.answering().filter(|device| !device.software)
     }
 
-    /// Ports of devices that answered.
     pub(super) fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         self.answering()
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))

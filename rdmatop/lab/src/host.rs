@@ -118,15 +118,12 @@ pub(super) trait Host {
     fn load_disk_modules(&mut self) -> Result<(), LabError>;
     /// Unloads one of the disk's modules; refused while it is in use.
     fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
-    /// Makes the disk, and says where it is.
     fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
     /// Removes what there is of the disk; false when there was nothing.
     fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
     /// Waits until an RDMA device can carry traffic.
     fn await_device(&mut self, name: &str) -> Result<(), LabError>;
-    /// Disturbs the packets that an interface sends.
     fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError>;
-    /// Removes an interface.
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError>;
 }
 

@@ -69,7 +69,6 @@ pub(super) fn add_address(index: u32, address: [u8; 4]) -> Result<(), NetlinkErr
     }))
 }
 
-/// Removes an interface.
 pub(super) fn remove(index: u32) -> Result<(), NetlinkError> {
     order(&Request::new(RTM_DELLINK, Reply::Ack, 0).with(|writer| writer.raw(&ifinfo(index, 0))))
 }

@@ -14,7 +14,6 @@ impl<'a> Printer<'a> {
         Self { out, failed: Ok(()) }
     }
 
-    /// One line.
     pub(super) fn line(&mut self, line: fmt::Arguments<'_>) {
         if self.failed.is_ok() {
             self.failed = writeln!(self.out, "{line}").and_then(|()| self.out.flush());

@@ -91,7 +91,6 @@ pub(super) struct MadeDisk {
     pub(super) modules: Vec<DiskModule>,
 }
 
-/// A module of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DiskModule {

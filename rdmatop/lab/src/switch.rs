@@ -23,7 +23,6 @@ use rdmatop_sources::netlink::error::NetlinkError;
 const LIMIT: Duration = Duration::from_secs(20);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// The switch.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     /// None on the made-up machine of the tests.

@@ -34,7 +34,6 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// Whether findings are shown.
     pub fn shows_findings(&self) -> bool {
         self.events.is_empty() || self.events.iter().any(|kind| kind.is_finding())
     }

@@ -134,7 +134,6 @@ pub enum Input {
     Psns(Vec<PsnReading>),
     /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),
-    /// Verb counters.
     Verbs(Box<VerbsSample>),
     /// Probes on programs.
     Uprobes(Box<UprobesReport>),
@@ -142,9 +141,7 @@ pub enum Input {
     UprobesOver,
     /// Counters of the NIC that QPs are bound to.
     Groups(Box<GroupsSample>),
-    /// What `--hw-counters` has changed.
     HwCounters(Box<HwCountersReport>),
-    /// Facts about a process.
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
@@ -186,7 +183,6 @@ pub struct WatchSample {
     pub watch: u64,
     /// `uid` of the QP.
     pub qp: u64,
-    /// What there is to report.
     pub report: WatchReport,
 }
 
@@ -201,7 +197,6 @@ pub enum WatchReport {
     Off(Obstacle),
     /// Records of the QP in their order, and how many were lost so far.
     Records {
-        /// The records that were read.
         records: Vec<WrRecord>,
         /// Records for which there was no room, since the beginning.
         full: u64,
@@ -231,7 +226,6 @@ pub struct SeenByPrograms {
 pub struct HealthSample {
     /// What is missing on this machine.
     pub notes: Shared<Cause>,
-    /// Host facts for the header.
     pub host: HostFacts,
     /// Own CPU use, fraction of one core over the last interval.
     pub self_cpu: Option<f64>,
@@ -248,7 +242,6 @@ pub struct EbpfReport {
     pub probes: Shared<ProbeVerdict>,
     /// What the programs do not see.
     pub notes: Vec<Cause>,
-    /// Programs that are attached.
     pub programs: usize,
     /// Modules that cannot be unloaded while the programs are attached.
     pub pinned: Vec<String>,
@@ -258,7 +251,6 @@ pub struct EbpfReport {
     pub anew: bool,
 }
 
-/// Whether eBPF is on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum EbpfState {
@@ -266,10 +258,7 @@ pub enum EbpfState {
     #[default]
     Starting,
     /// Attached and counting.
-    On {
-        /// The data paths that are counted.
-        datapaths: DataPaths,
-    },
+    On { datapaths: DataPaths },
     /// The user did not want eBPF (`--no-ebpf`).
     Disabled,
     /// Wanted but not available.
@@ -311,7 +300,6 @@ impl DataPaths {
 /// Why there is no eBPF.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unavailable {
-    /// The cause.
     pub cause: Cause,
 }
 
@@ -350,13 +338,11 @@ impl EbpfState {
 /// What happened to one program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeVerdict {
-    /// Program name.
     pub program: String,
     /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
     /// What it gives the user.
     pub gives: String,
-    /// The verdict.
     pub verdict: Verdict,
     /// Why the verdict is not [`Verdict::Ok`]; or, if it is, which readings are off.
     pub causes: Vec<Cause>,
@@ -389,13 +375,11 @@ impl Serialize for ProbeVerdict {
 pub struct UprobesReport {
     /// The one process that was asked for.
     pub pid: Option<u32>,
-    /// Functions that are probed.
     pub functions: u64,
     /// QPs whose work requests the probes count.
     pub qps: u64,
     /// Entries and returns of the functions since start.
     pub hits: u64,
-    /// Hits per second.
     pub hits_per_s: Option<f64>,
     /// Time that one hit takes from the probed program, ns, as measured on a function of rdmatop itself.
     pub hit_ns: Option<u64>,
@@ -409,7 +393,6 @@ pub struct UprobesReport {
     pub missed: u64,
     /// Send work requests that a provider did not accept; they are not among those posted.
     pub rejected_sends: u64,
-    /// Receives that the provider rejected.
     pub rejected_receives: u64,
     /// Why the probes are off.
     pub off: Option<Cause>,
@@ -473,7 +456,6 @@ impl std::fmt::Display for Flood {
 /// A program of ours that the kernel did not run although its hook was reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
-    /// Program name.
     pub program: String,
     /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
@@ -497,7 +479,6 @@ impl std::fmt::Display for Skipped {
     }
 }
 
-/// Verdict on a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -513,13 +494,9 @@ pub enum Verdict {
     Broken,
 }
 
-/// Host facts for the header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
-    /// Host name.
     pub hostname: Option<String>,
-    /// Kernel release.
     pub kernel: Option<String>,
-    /// Uptime, seconds.
     pub uptime_s: Option<u64>,
 }

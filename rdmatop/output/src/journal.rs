@@ -125,7 +125,6 @@ impl Log for Journal {
     fn flush(&self) {}
 }
 
-/// A record as a line.
 fn line(record: &Record<'_>, at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut line = Line(format!(

@@ -39,7 +39,6 @@ impl Fake {
         self.dir.path()
     }
 
-    /// A file of procfs.
     pub fn proc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.write(&Path::new("proc").join(path), content)
     }
@@ -49,7 +48,6 @@ impl Fake {
         self.write(&Path::new("sys").join(path), content)
     }
 
-    /// A file of /etc.
     pub fn etc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.write(&Path::new("etc").join(path), content)
     }

@@ -21,9 +21,7 @@ const IDLE: Duration = if cfg!(test) {
 /// Stack of a thread in address space; the thread touches some 20 KiB of it.
 const STACK: usize = 512 << 10;
 
-/// The work of a thread.
 pub type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
-/// Makes the work of a thread.
 type MakeWork<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
 /// The threads and their jobs.
@@ -49,7 +47,6 @@ struct State<J, A> {
     answers: VecDeque<A>,
     /// How many answers the caller waits for. Waking it for each would cost two context switches per device.
     wanted: usize,
-    /// Number of threads.
     threads: usize,
     /// How many of them have a job.
     busy: usize,
@@ -131,7 +128,6 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         self.queue.work.notify_one();
     }
 
-    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.queue.state().threads
     }

@@ -45,7 +45,6 @@ impl Polled for Fake {
     }
 }
 
-/// A reading of devices of these names.
 pub(super) fn devices(names: &[&str]) -> Input {
     let devices = names
         .iter()

@@ -9,7 +9,6 @@ use clap_mangen::Man;
 use crate::cli::command;
 use crate::exit::{Exit, Stop, written};
 
-/// `rdmatop man`.
 pub(super) fn man(dir: Option<&Path>) -> Result<Exit, Stop> {
     let Some(dir) = dir else {
         let page = render(command()).map_err(|e| Stop::failure(format!("cannot make the man page: {e}")))?;
@@ -20,7 +19,6 @@ pub(super) fn man(dir: Option<&Path>) -> Result<Exit, Stop> {
         .map_err(|e| Stop::failure(format!("cannot write man pages into {}: {e}", dir.display())))
 }
 
-/// `rdmatop completions`.
 pub(super) fn completions(shell: Shell) -> Result<Exit, Stop> {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command(), "rdmatop", &mut out);

@@ -11,20 +11,18 @@ use rdmatop_sources::root::Root;
 /// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Terminal {
-    /// stdout is a terminal.
     pub(super) stdout: bool,
     /// `TERM=dumb`: it can show only lines.
     pub(super) dumb: bool,
-    /// `NO_COLOR` is set.
     pub(super) no_color: bool,
 }
 
-/// The modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The live view; with `trace` it opens on that tab.
-    Live { trace: bool },
-    /// Event lines.
+    Live {
+        trace: bool,
+    },
     Lines,
     /// One sample.
     Once,
@@ -64,15 +62,11 @@ pub(super) struct Plan {
     pub(super) sort: Option<String>,
     /// `None`: no eBPF.
     pub(super) attach: Option<AttachMode>,
-    /// `--verb-times`.
     pub(super) verb_times: bool,
-    /// `--max-qps`.
     pub(super) max_qps: Option<u32>,
-    /// `--uprobes`.
     pub(super) uprobes: Option<Uprobes>,
     /// How much of a core probes on programs may take, also those that a key switches on.
     pub(super) uprobe_limit: f64,
-    /// `--hw-counters`.
     pub(super) hw_counters: Option<HwCounters>,
     /// The sample is for processes of a log: it has what they move by TCP, also where there is no RDMA.
     pub(super) beside_log: bool,

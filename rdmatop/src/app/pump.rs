@@ -65,7 +65,6 @@ fn settled(sink: &Sink) -> u64 {
 /// How to run the engine.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// Settings of the engine.
     pub(super) engine: EngineConfig,
     /// What the view may see.
     pub(super) filter: Filter,
@@ -120,9 +119,7 @@ pub(super) struct Pump {
     read_for_findings: Option<Instant>,
     /// A way into the channel, for a source that the mode starts later.
     feed: Option<Feed>,
-    /// Counts of events by their fate.
     pub(super) counts: EventCounts,
-    /// Reports of the eBPF source, for the mode.
     report: mpsc::UnboundedSender<EbpfReport>,
     /// A report arrived since the last round was ordered.
     reported: bool,

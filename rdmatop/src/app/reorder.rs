@@ -32,7 +32,6 @@ impl<T> Default for Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Adds what happened at `mono_ns`.
     pub(super) fn push(&mut self, mono_ns: u64, item: T) {
         self.sorted &= self.held.last().is_none_or(|(last, _)| *last <= mono_ns);
         self.newest_ns = self.newest_ns.max(mono_ns);

@@ -17,7 +17,6 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts the thread.
     pub(super) fn start(sources: Vec<Box<dyn Polled>>, feed: Feed) -> Result<Self, Stop> {
         let (orders, todo) = mpsc::channel();
         let names = sources.iter().map(|source| source.name()).collect();

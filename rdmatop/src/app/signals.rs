@@ -21,7 +21,6 @@ pub(super) struct Signals {
 pub(super) enum Ending {
     /// SIGINT or SIGTERM: the user wants to end.
     Asked,
-    /// SIGHUP: the terminal is gone.
     TerminalGone,
 }
 
@@ -60,7 +59,6 @@ impl Signals {
 }
 
 impl Ending {
-    /// The exit that it means.
     pub(super) fn outcome(self) -> Result<Exit, Stop> {
         match self {
             Self::Asked => Ok(Exit::Ok),

@@ -64,7 +64,6 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Lines {
     format: Format,
-    /// A page for each line.
     order: Reorder<Page>,
     /// Bytes of all lines that wait.
     waiting: usize,
@@ -362,7 +361,6 @@ mod tests {
         }
     }
 
-    /// Runs it to its end.
     fn run<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread()
             .enable_time()

@@ -54,7 +54,6 @@ impl Unprinted {
     }
 }
 
-/// Spells a time as the lines of a trace have it.
 pub(super) fn spell(time: Duration) -> String {
     units::duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

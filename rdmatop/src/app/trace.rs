@@ -260,7 +260,6 @@ impl Gap {
         }
     }
 
-    /// The line for a change.
     fn change(&mut self, report: &EbpfReport, now: Instant) -> String {
         if let EbpfState::Unavailable(no) = &report.state {
             self.since.get_or_insert(now);

@@ -15,7 +15,7 @@ use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
 
 #[cfg(test)]
-mod accounts;
+mod accounts_tests;
 
 /// Bytes of a process's name that the kernel keeps.
 const COMM_MAX: usize = rdmatop_common::event::COMM_LEN - 1;

@@ -38,7 +38,6 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Appends an event.
     pub(super) fn push(&mut self, format: Format, event: &Event) {
         match format {
             Format::Json => json::event(&mut self.text, event),
@@ -69,7 +68,7 @@ const TRIED_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Tries until it succeeds, or the time is over.
-fn again<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retried<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let end = Instant::now() + stretched(TRIED_FOR);
     loop {
         match attempt() {
@@ -96,7 +95,7 @@ impl Writer {
         let (tell, outcome) = oneshot::channel();
         // A refused spawn drops its closure: the work is kept outside of it for the next try.
         let work = Arc::new(Mutex::new(Some((work, tell, Arc::clone(&printed)))));
-        again(|| {
+        retried(|| {
             let work = Arc::clone(&work);
             thread::Builder::new().name("writer".to_owned()).spawn(move || {
                 let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn only_a_thread_that_is_refused_for_a_moment_is_tried_again() {
         let mut attempts = 0;
-        let had = again(|| {
+        let had = retried(|| {
             attempts += 1;
             if attempts < 4 {
                 Err(io::ErrorKind::WouldBlock.into())
@@ -162,9 +161,9 @@ mod tests {
         });
         assert_eq!(had.unwrap(), 4);
         let began = Instant::now();
-        assert!(again(|| Err::<(), _>(io::ErrorKind::OutOfMemory.into())).is_err());
+        assert!(retried(|| Err::<(), _>(io::ErrorKind::OutOfMemory.into())).is_err());
         assert!(began.elapsed() < TRIED_FOR);
-        assert!(again(|| Err::<(), _>(io::ErrorKind::WouldBlock.into())).is_err());
+        assert!(retried(|| Err::<(), _>(io::ErrorKind::WouldBlock.into())).is_err());
         assert!(began.elapsed() >= TRIED_FOR);
     }
 

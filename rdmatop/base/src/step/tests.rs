@@ -1,5 +1,9 @@
 //! What a shell makes of steps: each name is one word of it, and nothing of a name runs.
 
+mod commands;
+mod remedies;
+mod unquoted;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +12,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 
-use super::commands::commands;
+use self::commands::commands;
 use super::{NextStep, ShellWord, quoted, step};
 
 /// Names that mean something to a shell.

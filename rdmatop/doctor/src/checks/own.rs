@@ -18,7 +18,6 @@ const EBPF: [CauseId; 8] = [
     CauseId::ProbesOff,
 ];
 
-/// The causes that hide processes.
 const PROCESSES: [CauseId; 4] = [
     CauseId::NoProcfs,
     CauseId::PidNamespace,

@@ -37,7 +37,6 @@ pub(super) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(scenario::ALL.iter().map(|scenario| scenario.name))
 }
 
-/// `--list`.
 pub(super) fn list(say: &mut Printer<'_>) -> ExitCode {
     for Scenario { name, what, .. } in scenario::ALL {
         say.line(format_args!("{name:<15} {what}"));

@@ -1,6 +1,5 @@
 //! The scenarios, as a table: what each needs, what it runs and what it teaches.
 
-/// One scenario.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -252,7 +251,6 @@ pub(super) const ALL: &[Scenario] = &[
     },
 ];
 
-/// The scenario of this name.
 pub(super) fn find(name: &str) -> Option<&'static Scenario> {
     ALL.iter().find(|scenario| scenario.name == name)
 }

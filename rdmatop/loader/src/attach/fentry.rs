@@ -29,16 +29,13 @@ pub(super) enum FentryError {
     /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The module has no BTF in the kernel.
     #[error("the kernel has no BTF for {0}")]
     NoBtf(String),
-    /// The module's BTF has no such function.
     #[error("the BTF of the module has no function {0}")]
     NoFunction(String),
     /// The kernel's ftrace cannot call programs, as on arm64 before Linux 6.4.
     #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
     Unsupported,
-    /// The kernel refused to show its BTF objects.
     #[error("cannot read the kernel's BTF objects: {command}")]
     Btf {
         /// Command of bpf(2).
@@ -47,7 +44,6 @@ pub(super) enum FentryError {
         #[source]
         error: io::Error,
     },
-    /// The kernel refused.
     #[error("cannot attach")]
     Refused(#[source] io::Error),
 }
@@ -59,7 +55,6 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// `btf`: the module's BTF.
     pub(crate) fn open(name: &str, btf: Arc<Btf>) -> Result<Self, FentryError> {
         Ok(Self {
             btf,
@@ -99,7 +94,6 @@ impl Module {
     }
 }
 
-/// The BTF object of a loaded module.
 fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
     let is_it = |object: OwnedFd| {
         let (info, name) = btf_info(&object, &mut [])?;

@@ -27,16 +27,12 @@ pub(crate) enum ProbeError {
     /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The kernel has no kprobes for perf.
     #[error("this kernel has no kprobe events: CONFIG_KPROBE_EVENTS")]
     NoKprobes,
-    /// The tracepoint is not in tracefs.
     #[error("this kernel has no tracepoint {0}")]
     NoTracepoint(String),
-    /// The kernel refuses to open the probe.
     #[error("perf_event_open")]
     Open(#[source] io::Error),
-    /// The kernel refuses to bind the program to the probe.
     #[error("cannot bind the program")]
     Bind(#[source] io::Error),
 }
@@ -99,7 +95,6 @@ impl KprobePmu {
     }
 }
 
-/// The PMU that makes uprobes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UprobePmu(KprobePmu);
 
@@ -148,7 +143,6 @@ fn bit(text: &str) -> Option<u32> {
         .filter(|bit| *bit < 64)
 }
 
-/// Attaches to a tracepoint.
 pub(crate) fn tracepoint(
     program: &OwnedFd,
     paths: &Paths,

@@ -5,7 +5,6 @@ use rdmatop_model::event::EventKind;
 
 /// For the current task. A helper gives its name if BTF lacks the offset.
 const CURRENT: &[&str] = &["OFF_TASK_COMM", "OFF_TASK_FLAGS"];
-/// Name and number of a device.
 const DEVICE: &[&str] = &["OFF_DEV_NAME", "OFF_DEV_INDEX"];
 /// The owner of an object, from its entry in the kernel's list of resources.
 const OWNER: &[&str] = &[
@@ -40,7 +39,6 @@ const CREATES: &[EventKind] = &[
     EventKind::MrReg,
     EventKind::CqCreate,
 ];
-/// The events that a record of an ioctl becomes.
 const IOCTL_EVENTS: &[EventKind] = &[
     EventKind::VerbError,
     EventKind::DevxCreate,
@@ -106,7 +104,6 @@ const CM_WANTS: Offsets = &[CM_ENDS, OWNER, DEVICE, CURRENT];
 const CM_WANTS_QPN: Offsets = &[CM_ENDS, &["OFF_IDPRIV_QPN"], OWNER, DEVICE, CURRENT];
 const CM_WANTS_STATUS: Offsets = &[CM_ENDS, &["OFF_CM_STATUS"], OWNER, DEVICE, CURRENT];
 
-/// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
     // Return probes are attached before their entry probes. In the other order a call could be remembered
     // whose return no program sees.

@@ -12,7 +12,6 @@ use crate::{
     user,
 };
 
-/// A provider's data path.
 #[derive(Clone, Copy, Debug)]
 pub struct DataPath {
     /// What the hooks share.
@@ -239,7 +238,6 @@ pub const SIW: DataPath = DataPath {
     ],
 };
 
-/// Every data path.
 pub const DATA_PATHS: &[DataPath] = &[RXE, SIW];
 
 /// All hooks of data paths.
@@ -252,7 +250,6 @@ pub(crate) fn blank(offsets: &mut BTreeMap<&'static str, u32>) {
     offsets.extend(provider::ALL.map(|counted| (counted.sign, UNKNOWN)));
 }
 
-/// Every hook.
 pub fn all_hooks() -> impl Iterator<Item = &'static Hook> {
     let control = CONTROL_PLANE.iter().chain(user::HOOKS);
     control.chain(hooks()).chain(WORK_HOOKS)

@@ -5,7 +5,7 @@
 pub mod control;
 pub mod datapath;
 #[cfg(test)]
-pub(crate) mod reads;
+pub(crate) mod reads_tests;
 pub(crate) mod work;
 
 use rdmatop_common::provider::Counted;
@@ -111,7 +111,6 @@ pub enum Role {
 /// What a program and the driver of its data path both count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Packets to send.
     Packets,
     /// Successful completions of receives.
     Receives,
@@ -331,7 +330,7 @@ mod tests {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;
         };
-        let mut reads = reads::by_program(&object);
+        let mut reads = reads_tests::by_program(&object);
         let mut of_paths: BTreeMap<&str, usize> = BTreeMap::new();
         for hook in all_hooks() {
             for program in hook.programs() {

@@ -33,7 +33,6 @@ const ELEMENT: &[&str] = &[
     "OFF_WQE_UD_QPN",
 ];
 
-/// The peer of a connected QP.
 const PEER: &[&str] = &["OFF_RXE_QP_DEST", "OFF_RXE_QP_DGID"];
 
 /// What the programs read from a QP when they first see it.

@@ -7,16 +7,13 @@ use aya::maps::MapError;
 /// The step that failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// aya-obj could not read or link the object.
     #[error("cannot link the object: {0}")]
     Link(String),
     /// A map could not be made.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The object has no such program.
     #[error("the object has no program {0}")]
     NoProgram(String),
-    /// The kernel refused.
     #[error("{what}")]
     Refused {
         /// Step.

@@ -80,9 +80,7 @@ pub(super) struct Wanted<'a> {
 pub(super) enum Target<'a> {
     /// kprobe or kretprobe: to the kernel both are the same program type.
     Kprobe,
-    /// Tracepoint.
     Tracepoint,
-    /// Raw tracepoint.
     RawTracepoint,
     /// fentry or fexit of a function, given by its type id in a module's BTF.
     Function {

@@ -38,7 +38,6 @@ impl Deref for Object {
     }
 }
 
-/// The object with all programs.
 pub(crate) fn embedded() -> Option<Object> {
     EMBEDDED.and_then(Object::of)
 }

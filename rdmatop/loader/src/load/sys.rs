@@ -7,7 +7,6 @@ use std::{
 
 use aya_obj::generated::{bpf_attr, bpf_btf_info, bpf_cmd, bpf_prog_info};
 
-/// An empty attribute, to be filled in.
 pub(crate) fn empty() -> bpf_attr {
     // SAFETY: a union of plain integers; the kernel requires zero in fields that a command does not use.
     unsafe { std::mem::zeroed() }

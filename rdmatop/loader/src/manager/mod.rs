@@ -93,7 +93,6 @@ enum After {
     Stopped,
     /// The manager is to try another session.
     Again,
-    /// The next session is attached already, on a machine in this state.
     Next(Box<Session>, MachineState),
     /// The session's counts could not be read.
     Unreadable(Obstacle),
@@ -143,7 +142,6 @@ impl Manager {
         }
     }
 
-    /// The handle that stops it.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.stop))
     }

@@ -84,7 +84,6 @@ impl Callers {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.map.at(number)).pid) }
     }
 
-    /// Word `at` of an element.
     fn word(&self, number: u32, at: usize) -> &AtomicU64 {
         // SAFETY: as above; every word of an element begins at a multiple of 8.
         unsafe { AtomicU64::from_ptr(self.map.at(number).cast::<u8>().add(at).cast()) }

@@ -2,7 +2,7 @@
 mod callers;
 mod carried;
 #[cfg(test)]
-mod keys;
+mod keys_tests;
 pub mod mapped;
 pub(crate) mod rxe_seen;
 pub mod skipped;

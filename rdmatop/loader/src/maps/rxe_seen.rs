@@ -40,23 +40,22 @@ impl ComparedCounts {
     }
 }
 
-/// The counts of one session.
 pub(super) struct RxeCounts {
     map: Mapped<RxeSeen>,
-    kept: ComparedCounts,
+    compared: ComparedCounts,
 }
 
 impl RxeCounts {
     /// Takes the map; `None` if nothing is counted in it.
     pub(crate) fn open(session: &mut Session) -> Result<Option<Self>, MappedError> {
-        let kept = session.kept();
+        let compared = session.compared();
         match session
             .take_map(map::RXE_SEEN)
-            .filter(|_| kept != ComparedCounts::default())
+            .filter(|_| compared != ComparedCounts::default())
         {
             Some(map) => Ok(Some(Self {
                 map: Mapped::open(map, map::RXE_SEEN)?,
-                kept,
+                compared,
             })),
             None => Ok(None),
         }
@@ -74,8 +73,8 @@ impl RxeCounts {
         SeenByPrograms {
             session,
             mono_ns,
-            packets: self.kept.packets.then_some(packets),
-            receives: self.kept.receives.then_some(receives),
+            packets: self.compared.packets.then_some(packets),
+            receives: self.compared.receives.then_some(receives),
         }
     }
 }

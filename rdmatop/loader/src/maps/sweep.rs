@@ -37,7 +37,6 @@ use rdmatop_sources::{clock, proc::lives, root::Root};
 /// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
 
-/// The maps of one session.
 struct Maps {
     losses: Mapped<u64>,
     /// The value of `loss::REFUSED` when the last complete list of QPs began.
@@ -111,7 +110,6 @@ impl Maps {
         (refused > self.listed.load(Ordering::Relaxed)).then_some(refused)
     }
 
-    /// Counts of work requests in this session.
     fn work(&self) -> WorkCounts {
         let mut counts = WorkCounts::default();
         if let Some(map) = &self.work {
@@ -202,16 +200,15 @@ struct Inner {
     past: Past,
     /// The programs do not run at present, so the maps miss what happens.
     paused: bool,
-    /// Sessions so far.
     sessions: u64,
     /// Probes on one process that the user asked for in the live view.
-    asked: Option<LentProbes>,
+    requested: Option<RequestedProbes>,
     /// Such probes have ended, and the engine has not been told yet.
-    asked_over: bool,
+    requested_over: bool,
 }
 
 /// Probes that the user asked for; `number` counts the user's requests.
-struct LentProbes {
+struct RequestedProbes {
     number: u64,
     /// The counters; until the probes count, a report about them.
     path: Result<UserPath, UprobesReport>,
@@ -305,7 +302,7 @@ impl MapSweep {
     /// Number and cost of probes on programs; `None` if the user asked for none, or between two sessions.
     pub fn uprobes(&self) -> Option<UprobesReport> {
         let inner = self.inner();
-        if let Some(asked) = &inner.asked {
+        if let Some(asked) = &inner.requested {
             return Some(match &asked.path {
                 Ok(user) => user.report(),
                 Err(report) => report.clone(),
@@ -321,32 +318,36 @@ impl MapSweep {
     }
 
     /// Notes that the user has asked for probes on one process.
-    pub(crate) fn asks(&self, number: u64, report: UprobesReport) {
+    pub(crate) fn request_probes(&self, number: u64, report: UprobesReport) {
         let path = Err(report);
-        self.inner().asked = Some(LentProbes { number, path });
+        self.inner().requested = Some(RequestedProbes { number, path });
     }
 
     /// Notes that the probes of this request count, so that [`MapSweep::slots`] reads them from now on, or
     /// passes on a report about them. Does nothing if the user no longer asks for them.
-    pub(crate) fn lend(&self, number: u64, path: Result<UserPath, UprobesReport>) {
+    pub(crate) fn set_probes(&self, number: u64, path: Result<UserPath, UprobesReport>) {
         let mut inner = self.inner();
-        if let Some(asked) = inner.asked.as_mut().filter(|asked| asked.number == number) {
+        if let Some(asked) = inner.requested.as_mut().filter(|asked| asked.number == number) {
             asked.path = path;
         }
     }
 
     /// Notes that the user no longer asks for these probes. Their thread detaches them.
-    pub(crate) fn asks_no_more(&self, number: u64) {
+    pub(crate) fn end_probes(&self, number: u64) {
         let mut inner = self.inner();
-        if inner.asked.as_ref().is_some_and(|asked| asked.number == number) {
-            inner.asked = None;
-            inner.asked_over = true;
+        if inner
+            .requested
+            .as_ref()
+            .is_some_and(|asked| asked.number == number)
+        {
+            inner.requested = None;
+            inner.requested_over = true;
         }
     }
 
     /// Whether such probes have ended since the last call.
     pub fn uprobes_are_over(&self) -> bool {
-        std::mem::take(&mut self.inner().asked_over)
+        std::mem::take(&mut self.inner().requested_over)
     }
 
     /// Counts of work requests, cumulative over all sessions; `None` if no trace follows them.
@@ -457,9 +458,9 @@ impl MapSweep {
         if inner.paused {
             return;
         }
-        let Inner { maps, asked, .. } = &mut *inner;
+        let Inner { maps, requested, .. } = &mut *inner;
         let Some(maps) = maps.as_mut() else { return };
-        if maps.slots.is_none() && maps.user.is_none() && asked.is_none() {
+        if maps.slots.is_none() && maps.user.is_none() && requested.is_none() {
             return;
         }
         let mut sample = SlotsSample {
@@ -505,7 +506,7 @@ impl MapSweep {
         }
         if let Some(Ok(user)) = &mut maps.user {
             user.sweep(&mut put);
-        } else if let Some(LentProbes { path: Ok(user), .. }) = asked {
+        } else if let Some(RequestedProbes { path: Ok(user), .. }) = requested {
             user.sweep(&mut put);
         }
         let ended_ns = monotonic();

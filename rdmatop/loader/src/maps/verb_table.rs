@@ -24,7 +24,6 @@ use crate::{
 /// How many entries to check at one time for whether the process still exists: each takes a system call.
 const CHECKED_AT_ONCE: usize = 64;
 
-/// An entry of a table.
 pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
     /// The entry's key in the hash table.
     type Key: IntoBytes + Immutable + Copy;
@@ -33,7 +32,6 @@ pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
 
     /// Process of the entry, 0 if it is free.
     fn pid(&self) -> u32;
-    /// Key of the entry.
     fn key(&self) -> Self::Key;
 }
 
@@ -72,7 +70,6 @@ struct Reported {
     settled: bool,
 }
 
-/// The changes in a table.
 pub(super) struct Changed<T: Entry> {
     /// Copies of the changed entries.
     pub(crate) entries: Vec<T>,
@@ -89,7 +86,6 @@ impl<T: Entry> Default for Changed<T> {
     }
 }
 
-/// One of the two tables.
 pub(super) struct Table<T: Entry> {
     array: Mapped<T>,
     used_ranges: UsedRanges,

@@ -49,7 +49,6 @@ impl ResolvedOffsets {
 pub struct Paths {
     /// `/sys/kernel/btf`
     pub btf: PathBuf,
-    /// `/sys/module`
     pub modules: PathBuf,
     /// Where tracefs may be mounted, in the order of the search.
     pub tracing: Vec<PathBuf>,

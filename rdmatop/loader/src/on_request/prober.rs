@@ -56,7 +56,7 @@ impl Prober {
         self.asked += 1;
         let (number, sweep) = (self.asked, self.sweep.clone());
         let report = report(&request);
-        sweep.asks(number, report.clone());
+        sweep.request_probes(number, report.clone());
         let (to, orders) = mpsc::channel();
         self.running = Some((request.pid, to));
         let work = {
@@ -71,7 +71,7 @@ impl Prober {
     /// Ends the probes; what they have counted is then unknown.
     pub fn stop(&mut self) {
         if self.running.take().is_some() {
-            self.sweep.asks_no_more(self.asked);
+            self.sweep.end_probes(self.asked);
         }
     }
 }
@@ -106,7 +106,7 @@ fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Rec
         Err(obstacle) => return fails(sweep, number, report(request), off(obstacle)),
     };
     match session.take_user() {
-        Some(Ok(path)) => sweep.lend(number, Ok(path)),
+        Some(Ok(path)) => sweep.set_probes(number, Ok(path)),
         Some(Err(cause)) => fails(sweep, number, report(request), cause),
         None => {}
     }
@@ -121,7 +121,7 @@ fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Rec
 
 fn fails(sweep: &MapSweep, number: u64, mut report: UprobesReport, cause: Cause) {
     report.off = Some(cause);
-    sweep.lend(number, Err(report));
+    sweep.set_probes(number, Err(report));
 }
 
 /// Queries these QPs, so that the kernel side's programs see them. A QP that cannot be queried is found when

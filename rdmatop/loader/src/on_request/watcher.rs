@@ -168,7 +168,6 @@ fn options(filter: WrFilter) -> Options {
     }
 }
 
-/// An attached session and its maps.
 struct AttachedSession {
     ring: RingBuf<MapData>,
     losses: Mapped<u64>,

@@ -32,7 +32,6 @@ impl Scope {
         matches!(self, Self::All)
     }
 
-    /// Whether events of this kind are shown.
     pub fn shows(&self, kind: EventKind) -> bool {
         match self {
             Self::All => true,
@@ -73,7 +72,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        hooks::{Role, control::CONTROL_PLANE, reads},
+        hooks::{Role, control::CONTROL_PLANE, reads_tests},
         load::object,
         plan::options::{self, Options},
     };
@@ -118,7 +117,7 @@ mod tests {
             println!("skipped: this build carries no eBPF object, so that no program can be looked at");
             return;
         };
-        let there = reads::by_program(&object);
+        let there = reads_tests::by_program(&object);
         // What only data paths read: in a trace the verifier removes the code that counts.
         let named = |hooks: &[Hook]| hooks.iter().flat_map(Hook::offsets).collect::<BTreeSet<_>>();
         let mut counting: BTreeSet<_> = datapath::hooks().flat_map(Hook::offsets).collect();

@@ -49,7 +49,7 @@ pub struct Session {
     user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
-    kept: ComparedCounts,
+    compared: ComparedCounts,
     /// Attached programs; dropping them detaches them.
     programs: Vec<AttachedProgram>,
 }
@@ -103,7 +103,6 @@ impl Session {
         }
     }
 
-    /// The data paths that are counted.
     pub fn datapaths(&self) -> &DataPaths {
         &self.datapaths
     }
@@ -151,7 +150,6 @@ impl Session {
         self.user.take()
     }
 
-    /// Takes the ring buffer, once.
     pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
         let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
         let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
@@ -159,8 +157,8 @@ impl Session {
     }
 
     /// What SoftRoCE's programs count for the comparison with the driver.
-    pub(super) fn kept(&self) -> ComparedCounts {
-        self.kept
+    pub(super) fn compared(&self) -> ComparedCounts {
+        self.compared
     }
 
     /// Whether work requests make records.
@@ -188,7 +186,6 @@ impl Session {
         RingBuf::try_from(self.maps.remove(map::WR_EVENTS)?).ok()
     }
 
-    /// Takes a map, once.
     pub fn take_map(&mut self, name: &str) -> Option<Map> {
         self.maps.remove(name)
     }

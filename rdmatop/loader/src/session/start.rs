@@ -201,7 +201,7 @@ impl Attached<'_> {
             Some(obstacle) => Err(user::off(obstacle)),
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
-        let kept = ComparedCounts::of(options.scope.counters(), &resolved.offsets, &outcomes);
+        let compared = ComparedCounts::of(options.scope.counters(), &resolved.offsets, &outcomes);
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
@@ -212,7 +212,7 @@ impl Attached<'_> {
             slots,
             follows_user_work: options.user_work() && matches!(user, Some(Ok(_))),
             user,
-            kept,
+            compared,
             programs,
         }
     }

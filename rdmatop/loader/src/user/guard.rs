@@ -8,7 +8,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 const PATIENCE: u32 = 2;
 
 /// Watches how often probes are hit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Guard {
     /// How much of a core the probes may take from all programs together.
     limit: f64,
@@ -26,17 +26,10 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// `limit`: cores.
     pub(super) fn new(limit: f64) -> Self {
         Self {
             limit,
-            hit_ns: None,
-            last: None,
-            calls: BTreeMap::new(),
-            most: None,
-            all: 0,
-            speed: None,
-            above: 0,
+            ..Self::default()
         }
     }
 

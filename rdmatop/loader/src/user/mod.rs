@@ -1,18 +1,23 @@
 //! `--uprobes`: work requests of programs whose posts do not enter the kernel, by probes on the provider's
 //! functions.
 //!
-//! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots,
-//! finds the functions that each QP's program posts with (`target`), and attaches probes to each function of
-//! a file once. Functions of the system's libraries are probed for all processes that map the file, so that
-//! nothing is missed of processes that start later; those of any other file are probed for one process. The
-//! model gets only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
+//! The kernel side finds the QPs (`hooks`) and counts each in a slot. A thread (`worker`) looks at the slots
+//! (`arrays`) and leads each QP through its stages (`stages`): it finds the functions that the QP's program
+//! posts with (`questions`, `target`), and attaches probes to each function of a file once (`attacher`).
+//! Functions of the system's libraries are probed for all processes that map the file, so that nothing is
+//! missed of processes that start later; those of any other file are probed for one process. The model gets
+//! only QPs whose functions are probed. `guard` watches the cost, which `price` measures.
+mod arrays;
+mod attacher;
 mod failures;
 mod guard;
 mod hooks;
 mod owners;
 mod price;
 mod probed;
+mod questions;
 mod silent;
+mod stages;
 mod target;
 mod turns;
 mod worker;
@@ -40,14 +45,17 @@ use crate::{
         slots::SlotMap,
     },
 };
+use arrays::Arrays;
+use attacher::Programs;
 use price::Sample;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::UprobesReport,
 };
-use worker::{Arrays, Programs, Worker};
+use rdmatop_sources::clock;
+use rustix::time::ClockId;
+use worker::Worker;
 
-/// What the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UserOptions {
     /// One process, or all.
@@ -93,7 +101,7 @@ pub(super) struct UserPath {
 }
 
 /// A second handle to a map, because both the sweep and the worker map it.
-fn again(map: &Map, name: &'static str) -> Result<Map, MappedError> {
+fn second_handle(map: &Map, name: &'static str) -> Result<Map, MappedError> {
     let Map::Array(data) = map else {
         return Err(MappedError::NoMap(name));
     };
@@ -138,7 +146,7 @@ impl UserPath {
     ) -> Result<Self, MappedError> {
         let mut take = |name: &'static str| maps.remove(name).ok_or(MappedError::NoMap(name));
         let (slots, free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
-        let heads = Mapped::<QpSlot>::open(again(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
+        let heads = Mapped::<QpSlot>::open(second_handle(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
         let qps = Mapped::<UserQp>::open(take(map::USER_QPS)?, map::USER_QPS)?;
         let hits = Mapped::<UserHits>::open(take(map::USER_HITS)?, map::USER_HITS)?;
         let Map::Stack(data) = &free else {
@@ -157,11 +165,7 @@ impl UserPath {
             },
             ..Shared::default()
         }));
-        let arrays = Arrays {
-            slots: heads,
-            qps,
-            hits,
-        };
+        let arrays = Arrays::new(heads, qps, hits);
         let worker = Worker::start(options, programs, sample, arrays, Arc::clone(&shared));
         Ok(Self {
             slots,
@@ -200,7 +204,6 @@ impl UserPath {
     }
 }
 
-/// The programs to load.
 pub(super) fn programs(options: UserOptions) -> impl Iterator<Item = &'static str> {
     let polls = |name: &str| name.starts_with("user_poll_");
     PROGRAMS
@@ -247,6 +250,10 @@ fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
     // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.
     index.insert([handle, u64::from(std::process::id())], first, 0)?;
     Ok(())
+}
+
+fn monotonic() -> u64 {
+    clock::read(ClockId::Monotonic)
 }
 
 /// The cause to report when nothing is probed.

@@ -67,7 +67,6 @@ pub(super) struct Probed<T> {
 }
 
 impl<T> Probed<T> {
-    /// A table of at most `most` functions.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,

@@ -63,7 +63,6 @@ pub(super) enum Unfit {
     Silent,
 }
 
-/// A QP's program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     pub(super) party: Party,

@@ -36,7 +36,6 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whether a user's processes may be asked now.
     pub(super) fn may_ask(&self, user: Option<u32>, now_ns: u64) -> bool {
         self.rests.get(&user).is_none_or(|until| *until <= now_ns)
     }

@@ -56,7 +56,6 @@ impl Connections {
         named
     }
 
-    /// The event of a record of rdma_cm.
     pub(super) fn apply(&mut self, record: &CmRecord, machine: &mut Machine, now: Now) -> Event {
         let prefix = &record.prefix;
         let kind = match record.what {

@@ -54,7 +54,6 @@ pub(super) struct Device {
     pub(super) flow: Option<Box<Flow>>,
 }
 
-/// A generation that ended.
 #[derive(Debug)]
 struct EndedDevice {
     uid: u64,
@@ -63,7 +62,6 @@ struct EndedDevice {
     at_ns: u64,
 }
 
-/// The devices there are.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
@@ -402,7 +400,6 @@ impl Devices {
         self.get_mut(uid)?.ports.get_mut(&port)?.passed(began_ns)
     }
 
-    /// What a port has counted.
     pub(super) fn totals(&self, uid: u64, port: u32, now_ns: u64) -> Option<PortTotals> {
         self.get(uid)?.ports.get(&port)?.totals(now_ns)
     }
@@ -551,7 +548,6 @@ fn number_of(index: u32) -> Arc<str> {
     format!("#{index}").into()
 }
 
-/// A row of a device of which only this is known.
 fn nameless(uid: u64, index: u32, name: &Arc<str>) -> DeviceRow {
     DeviceRow {
         uid,

@@ -19,7 +19,6 @@ struct Dump {
     number: u32,
     /// Packets of the ports, since the dump before.
     passed: BTreeMap<(u64, u32), Passed>,
-    /// See [`Programs::has_foreign_pids`].
     foreign_pids: bool,
     /// The table of QPs may be wrong ([`super::qps::Qps::wants_repair`]).
     repairs: bool,
@@ -38,7 +37,6 @@ impl Dump {
 }
 
 impl Machine {
-    /// Folds a dump in.
     pub(super) fn dump(&mut self, sample: &QpsSample, programs: &Programs, now_ns: u64) {
         let began_ns = sample.mono_ns;
         self.qps.dumps = self.qps.dumps.wrapping_add(1);
@@ -118,7 +116,6 @@ impl Machine {
         out
     }
 
-    /// One QP of a dump.
     fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump) {
         let began_ns = dump.began_ns;
         let passed = dump.passed.get(&(key.device, reading.port.unwrap_or(1))).copied();

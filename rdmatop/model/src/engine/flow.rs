@@ -243,7 +243,6 @@ impl Flow {
         self.counts.as_ref().map_or(&NOTHING, |counts| &counts.total)
     }
 
-    /// A count and its rate.
     fn counter(&self, place: usize, rates_are_fresh: bool) -> Counter {
         let round = self.counts.as_ref().and_then(|counts| counts.round.as_ref());
         let rate = (self.known && rates_are_fresh).then(|| round.map_or(0.0, |speeds| speeds[place]));

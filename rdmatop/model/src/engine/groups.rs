@@ -69,7 +69,6 @@ pub(super) struct Groups {
     bound: HashMap<(u64, u32), bool>,
     /// When the counters of a device were last read.
     read_ns: BTreeMap<u64, u64>,
-    /// What `--hw-counters` has changed.
     pub(super) hw_counters: Option<Arc<HwCountersReport>>,
 }
 
@@ -233,7 +232,6 @@ impl Groups {
         })
     }
 
-    /// The counters of a process, for its row.
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
         let own = self.all.iter().filter(|group| group.process == Some(process));
         own.map(|group| CounterGroup {

@@ -7,7 +7,5 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 
-/// A map by numbers.
 pub(super) type NumberMap<K, V> = HashMap<K, V, FixedState>;
-/// A set of numbers.
 pub(super) type NumberSet<K> = HashSet<K, FixedState>;

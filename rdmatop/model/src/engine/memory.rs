@@ -96,7 +96,7 @@ pub(super) enum Ended {
     /// The region's registration was seen.
     Seen(Region),
     /// Of one whose address has been given to another since, which told that it had ended.
-    Told,
+    Replaced,
     /// Of one whose registration was not seen.
     Unseen,
 }
@@ -107,13 +107,13 @@ pub(super) enum Ended {
 /// when its call began.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    places: NumberMap<u64, KnownAddress>,
+    addresses: NumberMap<u64, KnownAddress>,
 }
 
 impl Regions {
     /// A region was registered. Returns the one that had the address before and whose end no record has told.
     pub(super) fn insert(&mut self, object: u64, region: Region) -> Option<Region> {
-        let place = self.places.entry(object).or_default();
+        let place = self.addresses.entry(object).or_default();
         let before = place.region.replace(region);
         place.late = place.late.saturating_add(u32::from(before.is_some()));
         before
@@ -121,26 +121,30 @@ impl Regions {
 
     /// A region was deregistered, by a call that began at `call_ns`.
     pub(super) fn remove(&mut self, object: u64, call_ns: u64) -> Ended {
-        let Some(place) = self.places.get_mut(&object) else {
+        let Some(place) = self.addresses.get_mut(&object) else {
             return Ended::Unseen;
         };
         let ended = match place.region.take_if(|region| region.since_ns <= call_ns) {
             Some(region) => Ended::Seen(region),
             None if place.late > 0 => {
                 place.late -= 1;
-                Ended::Told
+                Ended::Replaced
             }
             None => Ended::Unseen,
         };
         if place.region.is_none() && place.late == 0 {
-            self.places.remove(&object);
+            self.addresses.remove(&object);
         }
         ended
     }
 
     /// Two rows turn out to be one process.
     pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for region in self.places.values_mut().filter_map(|place| place.region.as_mut()) {
+        for region in self
+            .addresses
+            .values_mut()
+            .filter_map(|place| place.region.as_mut())
+        {
             if region.process == Some(from) {
                 region.process = Some(to);
             }

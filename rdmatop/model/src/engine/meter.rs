@@ -5,7 +5,6 @@ use crate::{
     value::{Counter, RateIs, Source},
 };
 
-/// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// Two readings closer than this give no rate, ns: the error of the clock would be most of it.

@@ -88,7 +88,6 @@ pub struct Needs {
     pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
 }
 
-/// Settings of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
@@ -275,7 +274,6 @@ impl Engine {
         }
     }
 
-    /// Folds one record in.
     fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(&Event)) {
         let (machine, traffic) = (&mut self.machine, &mut self.traffic);
         if let Record::Qp(record) = record
@@ -399,7 +397,6 @@ impl Engine {
         }
     }
 
-    /// As [`Needs::psns`].
     pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
         self.snapshots.shares.psns_wanted()
     }

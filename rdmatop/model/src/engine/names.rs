@@ -48,12 +48,10 @@ impl SafeNames {
     }
 }
 
-/// Safe text of raw bytes.
 pub(super) fn safe(raw: &[u8]) -> String {
     text::sanitize(raw)
 }
 
-/// Safe text of an optional raw string.
 pub(super) fn safe_opt(raw: Option<&String>) -> Option<Arc<str>> {
     raw.map(|text| safe(text.as_bytes()).into())
 }

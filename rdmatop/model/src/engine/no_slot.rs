@@ -48,7 +48,6 @@ impl NoSlot {
         self.lacks_some = sample.lacks_some;
     }
 
-    /// A QP got a slot.
     pub(super) fn got_slot(&mut self, uid: u64) {
         self.without.remove(&uid);
         self.unlisted.remove(&uid);

@@ -51,7 +51,6 @@ fn value(counters: &[RawReading], name: &str) -> Option<(u64, ReadAt)> {
 }
 
 impl Overlooked {
-    /// All devices were read.
     pub(super) fn devices(&mut self, sample: &DevicesSample) {
         if sample.unread {
             return;

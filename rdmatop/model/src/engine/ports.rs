@@ -40,7 +40,6 @@ pub(super) struct Port {
     average: Average,
 }
 
-/// A counter.
 #[derive(Debug)]
 struct PortCounter {
     /// The counter's name as it was read.
@@ -150,7 +149,6 @@ impl Port {
         }
     }
 
-    /// Folds the counters of a reading in.
     pub(super) fn count(&mut self, counters: &[RawReading], provider: Provider) {
         if self.provider != provider || !self.is_laid_out_as(counters) {
             self.lay_out(counters, provider);

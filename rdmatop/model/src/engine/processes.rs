@@ -106,7 +106,6 @@ impl Processes {
         self.all.values_mut()
     }
 
-    /// The present holder of a pid.
     pub(super) fn holder(&self, pid: u32) -> Option<u64> {
         self.by_pid.get(&pid).copied()
     }
@@ -459,7 +458,6 @@ impl Processes {
         uid
     }
 
-    /// The process of this pid and start time.
     fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
         let is_it = |process: &&Process| process.pid == Some(pid) && process.start_ticks == Some(start_ticks);
         self.all.values().find(is_it).map(|process| process.uid)
@@ -545,7 +543,6 @@ impl Processes {
         }
     }
 
-    /// A region was registered.
     pub(super) fn registers(&mut self, object: u64, region: Region) {
         // The address had a region whose end was lost, or is told later.
         if let Some(lost) = self.regions.insert(object, region) {
@@ -564,7 +561,7 @@ impl Processes {
     ) -> Option<u64> {
         let region = match self.regions.remove(object, call_ns) {
             Ended::Seen(region) => region,
-            Ended::Told => return told.bytes,
+            Ended::Replaced => return told.bytes,
             Ended::Unseen => told,
         };
         self.remember(region, -1, ts_ns);

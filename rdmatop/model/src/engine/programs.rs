@@ -39,7 +39,6 @@ impl Programs {
         }
     }
 
-    /// Folds in a report.
     pub(super) fn apply(&mut self, report: EbpfReport, now_ns: u64, machine: &mut Machine) {
         let foreign = self.has_foreign_pids();
         if report.anew {
@@ -57,7 +56,6 @@ impl Programs {
         }
     }
 
-    /// Folds in a report of probes.
     pub(super) fn probes(&mut self, report: UprobesReport, machine: &mut Machine) {
         if report.off.is_some() {
             machine.lose_probes();

@@ -135,7 +135,6 @@ pub(super) enum Slot {
     Left,
 }
 
-/// The end of a QP.
 #[derive(Clone, Copy, Debug)]
 struct End {
     /// Never 0, so that the 0 can stand for a QP without an end.

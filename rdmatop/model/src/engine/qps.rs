@@ -71,7 +71,6 @@ pub(super) struct Qps {
     last_uid: u64,
     /// Since when it may be wrong, until a dump that began later.
     repair_since: Option<u64>,
-    /// Dumps folded in.
     pub(super) dumps: u32,
     /// The timelines that they start.
     pub(super) shared_timelines: SharedTimelines,
@@ -103,7 +102,6 @@ impl Qps {
         self.repair_since = Some(now_ns);
     }
 
-    /// A dump that began at `began_ns` was folded in.
     pub(super) fn repaired(&mut self, began_ns: u64) {
         if self.repair_since.is_some_and(|since| began_ns >= since) {
             self.repair_since = None;
@@ -405,7 +403,6 @@ impl Qps {
         qp.set_owner(owner);
     }
 
-    /// Ends a QP's life at `ts_ns`.
     pub(super) fn end(&mut self, uid: u64, ts_ns: u64, processes: &mut Processes) {
         self.end_by(uid, ts_ns, ts_ns, processes);
     }
@@ -450,7 +447,6 @@ impl Qps {
         }
     }
 
-    /// A slot was freed.
     pub(super) fn left_slot(&mut self, uid: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.slot = Slot::Left;

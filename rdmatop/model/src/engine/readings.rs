@@ -14,7 +14,6 @@ pub(super) struct Readings {
     pub(super) health: HealthSample,
     /// What is missing on the machine, and what the programs do not see.
     notes: Shared<Cause>,
-    /// Notes about devices.
     device_notes: Vec<Cause>,
     /// Devices whose drivers answer late.
     pub(super) slow: Vec<Cause>,

@@ -82,7 +82,6 @@ impl Rows {
         self.qps.clone()
     }
 
-    /// Rows of all processes.
     pub(super) fn processes(
         &self,
         machine: &mut Machine,

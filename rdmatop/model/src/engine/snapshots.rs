@@ -23,7 +23,6 @@ pub(super) struct Snapshots {
     pub(super) shares: Shares,
     /// How busy GPUs were in the seconds that traffic is averaged over.
     gpus: Vec<GpuSample>,
-    /// Who has what open.
     openers: Option<Arc<OpenersSample>>,
     /// When the open files were last looked at.
     searched_ns: Option<u64>,

@@ -18,7 +18,6 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// The traffic as a row has it.
     pub(super) fn row(&self, now_ns: u64) -> TcpTraffic {
         TcpTraffic {
             tx_bytes: self.sent.counter(Source::SockDiag, now_ns),

@@ -404,7 +404,6 @@ impl Verbs {
         self.last_ns.is_some() && !losses.verbs_incomplete()
     }
 
-    /// Rows by pid and verb.
     pub(super) fn rows(&mut self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
         let mut rows = Vec::with_capacity(self.rows.len());
         for (key, calls) in &self.rows {

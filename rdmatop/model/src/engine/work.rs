@@ -17,7 +17,6 @@ fn small(value: u32, none: u32) -> Option<u8> {
 }
 
 impl Machine {
-    /// The event of a work request.
     pub(super) fn work_request(&mut self, record: &WrRecord, now: Now) -> Event {
         let kind = if record.kind == kind::POST {
             EventKind::WrPost

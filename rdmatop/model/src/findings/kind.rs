@@ -46,7 +46,6 @@ macro_rules! kinds {
         fixed: $fixed:literal;)*) => {
         /// Which finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[expect(missing_docs, reason = "docs/findings.md says what each one is")]
         pub enum FindingId { $($id,)* }
 
         impl FindingId {

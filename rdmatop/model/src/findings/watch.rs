@@ -366,7 +366,6 @@ fn put_in_order(
     findings.extend(all.into_iter().map(|(_, found)| found));
 }
 
-/// What a place is wanted for.
 struct Wanted<'a> {
     raised: bool,
     about: &'a About,

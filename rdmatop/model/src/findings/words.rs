@@ -58,7 +58,6 @@ pub(super) fn time(ns: f64) -> String {
     format!("{ns:.0} ns")
 }
 
-/// A rate per second.
 pub(super) fn per_s(rate: f64) -> String {
     format!("{}/s", number(rate))
 }
@@ -73,7 +72,6 @@ pub(super) fn bytes(rate: f64) -> String {
     text::rate(rate, "B/s")
 }
 
-/// A share in percent.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if (99.5..100.0).contains(&percent) {

@@ -98,7 +98,6 @@ pub(super) struct Counted {
     silent: BTreeMap<Owner, u64>,
 }
 
-/// The owner of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Kernel,
@@ -136,7 +135,6 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Adds a live QP.
     pub(super) fn add(&mut self, qp: &QpRow) {
         let Some(device) = qp.device_uid.filter(|_| !is_of_the_core(qp)) else {
             return;

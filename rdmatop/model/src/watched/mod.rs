@@ -159,14 +159,12 @@ pub struct Watched {
     newest_ns: u64,
     /// Intervals without an end while something was outstanding, of [`STALL_NS`] or more.
     waits: VecDeque<(u64, u64)>,
-    /// Number of the first slot.
     first_slot: u64,
     /// Without what only a picture has.
     slots: VecDeque<Slot>,
 }
 
 impl Watched {
-    /// The beginning of a watch.
     pub fn new(watch: u64, qp: u64) -> Self {
         Self {
             watch,
@@ -175,7 +173,6 @@ impl Watched {
         }
     }
 
-    /// The number of the watch.
     pub fn watch(&self) -> u64 {
         self.watch
     }
@@ -185,7 +182,6 @@ impl Watched {
         self.qp
     }
 
-    /// The QP is gone.
     pub fn is_gone(&self) -> bool {
         self.state == WatchState::Gone
     }
@@ -357,7 +353,6 @@ impl Watched {
         }
     }
 
-    /// Notes the end in the list.
     fn list_end(&mut self, record: &WrRecord, now: Now) {
         let is_it = |request: &Request| {
             request.is_outstanding()

@@ -38,7 +38,6 @@ impl Capability {
     }
 }
 
-/// A set of capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities(u64);
 

@@ -37,10 +37,8 @@ pub const NICS: [&str; 19] = [
     "vmw_pvrdma",
 ];
 
-/// One module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleFacts {
-    /// Name with underscores.
     pub name: String,
     /// Loaded and live, or built into the kernel as far as sysfs shows.
     pub loaded: bool,

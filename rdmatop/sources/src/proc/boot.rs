@@ -2,7 +2,6 @@
 
 use crate::root::Root;
 
-/// Nanoseconds of a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
 /// By how many ticks the start times in this /proc are later than the kernel's: the offset of the boot clock

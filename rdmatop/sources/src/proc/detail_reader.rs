@@ -12,7 +12,6 @@ use crate::{
 pub(super) enum Why {
     /// The helper did not answer in time.
     Late,
-    /// It is longer than what is read.
     TooLong,
     /// The helper could not be started, or has ended.
     NoReader(String),

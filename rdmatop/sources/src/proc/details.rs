@@ -51,9 +51,7 @@ pub enum Asker {
 /// A question.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// About which process.
     pub process: ProcKey,
-    /// The process's user.
     pub user: Option<u32>,
     /// The process's name, safe to print.
     pub name: String,
@@ -92,9 +90,9 @@ struct Task {
     /// Why it is not read although it could be.
     waits: Waits,
     /// The process was asked for before.
-    again: bool,
+    repeats: bool,
     /// It was asked for again while it was read: that reading may be of the program before.
-    anew: bool,
+    is_stale: bool,
     miss: Option<Miss>,
     /// Readings in a row without an answer.
     tries: u32,
@@ -134,14 +132,6 @@ pub struct Details {
     refused: bool,
     /// Nobody gets a command line or an environment.
     mask: bool,
-}
-
-impl std::fmt::Debug for Details {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Details")
-            .field("tasks", &self.tasks)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Details {
@@ -205,8 +195,8 @@ impl Details {
                 asked_ns: now_ns,
                 state: State::Waits(now_ns),
                 waits: Waits::Turn,
-                again: false,
-                anew: false,
+                repeats: false,
+                is_stale: false,
                 miss: None,
                 tries: 0,
                 answer: None,
@@ -218,12 +208,12 @@ impl Details {
         task.answer = None;
         match task.state {
             State::Done => {
-                (task.state, task.again) = (State::Waits(now_ns), true);
+                (task.state, task.repeats) = (State::Waits(now_ns), true);
                 task.asked_ns = now_ns;
             }
             // It waits for its turn or rests: asking again does not bring it forward.
             State::Waits(_) => {}
-            State::Read(_) => task.anew = asker == Asker::Rows,
+            State::Read(_) => task.is_stale = asker == Asker::Rows,
         }
     }
 
@@ -320,7 +310,7 @@ impl Details {
             }
             let name = task.ask.user;
             let user = self.users.entry(name).or_insert_with(|| User::new(now_ns));
-            task.waits = if task.again && !user.may_repeat(now_ns) {
+            task.waits = if task.repeats && !user.may_repeat(now_ns) {
                 Waits::Repeats
             } else if late.contains(&name) && is_left_alone(name) {
                 Waits::Hung
@@ -374,7 +364,7 @@ impl Details {
         }
         let is_late = reading.miss.as_ref().is_some_and(|miss| miss.why != Why::TooLong);
         // The first readings of many new processes leave the credit for reading them again.
-        let again = self.tasks.get(&key).is_some_and(|task| task.again);
+        let again = self.tasks.get(&key).is_some_and(|task| task.repeats);
         if let Some(user) = self.users.get_mut(&user).filter(|_| again && !is_late) {
             user.credit_ns = user.credit_ns.saturating_sub_unsigned(took_ns);
         }
@@ -397,8 +387,8 @@ impl Details {
             task.tries = 0;
             State::Done
         };
-        if std::mem::take(&mut task.anew) {
-            task.again = true;
+        if std::mem::take(&mut task.is_stale) {
+            task.repeats = true;
             if task.state == State::Done {
                 task.state = State::Waits(now_ns);
             }

@@ -32,7 +32,6 @@ pub struct Sharers {
     pub cut: bool,
 }
 
-/// An open verbs file of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VerbsFile {
     fd: u32,

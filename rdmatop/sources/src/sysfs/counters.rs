@@ -11,7 +11,6 @@ use crate::clock::{Span, timed};
 use crate::root::{Root, meaningful, parse_u64};
 use rdmatop_base::text;
 
-/// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterGroup {
     /// `counters/`: names fixed by the IB specification. rxe has no such directory; drivers without a PMA
@@ -121,7 +120,6 @@ impl CounterFiles {
         }
     }
 
-    /// Which counters these are.
     pub fn group(&self) -> CounterGroup {
         self.group
     }

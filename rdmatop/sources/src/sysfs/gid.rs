@@ -6,28 +6,28 @@ use crate::root::Root;
 use rdmatop_base::ib::Gid;
 use rdmatop_model::input::PortGid;
 
-/// How many slots are searched for a network device. The kernel fills the first slots of a RoCE port from the
+/// How many entries are searched for a network device. The kernel fills the first of a RoCE port from the
 /// device itself (`ib_cache_gid_set_default_gid` in drivers/infiniband/core/cache.c). A table has up to some
-/// thousand slots: reading all took longer than everything else at the start.
-const SLOTS: u32 = 4;
+/// thousand: reading all took longer than everything else at the start.
+const FIRST: u32 = 4;
 
 /// The network device of the first GID that has one, below `port` (`.../ports/N`). `None` on InfiniBand. In
 /// mode shared it may be in another network namespace, where another one here has its name.
 pub(super) fn first_netdev(root: &Root, port: &Path) -> Option<String> {
     let ndevs = port.join("gid_attrs").join("ndevs");
-    (0..SLOTS).find_map(|slot| root.line(&ndevs.join(slot.to_string())))
+    (0..FIRST).find_map(|index| root.line(&ndevs.join(index.to_string())))
 }
 
 /// The limits of the live view and of `--once`.
-pub(super) const SHOWN: GidLimits = GidLimits { gap: 8, places: 256 };
+pub(super) const SHOWN: GidLimits = GidLimits { gap: 8, entries: 256 };
 
-/// How many places of a GID table a reader asks the kernel for.
+/// How many entries of a GID table a reader asks the kernel for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidLimits {
-    /// After so many unset places in a row it ends: it is filled from the front.
+    /// After so many unset entries in a row it ends: it is filled from the front.
     pub gap: u32,
-    /// Places that are read at most.
-    pub places: u16,
+    /// Entries that are read at most.
+    pub entries: u16,
 }
 
 /// The GIDs of a port; `None` when there is no table to read.
@@ -36,18 +36,18 @@ pub fn read_gids(root: &Root, port: &Path, limits: GidLimits) -> Option<Vec<Port
     let types = root.dir(&port.join("gid_attrs").join("types"));
     let mut found = None;
     let mut unset = 0;
-    for place in 0..limits.places {
+    for index in 0..limits.entries {
         // The kernel answers from its cache.
-        let Some(line) = dir.line(&place.to_string()) else {
+        let Some(line) = dir.line(&index.to_string()) else {
             break;
         };
         let found = found.get_or_insert_with(Vec::new);
         match line.parse::<Ipv6Addr>() {
             Ok(gid) if !gid.is_unspecified() => {
                 unset = 0;
-                let kind = types.as_ref().and_then(|types| types.line(&place.to_string()));
+                let kind = types.as_ref().and_then(|types| types.line(&index.to_string()));
                 found.push(PortGid {
-                    index: place,
+                    index,
                     gid: Gid(gid.octets()),
                     // The kernel has one word for RoCE v1 and InfiniBand.
                     v1: kind.map(|kind| kind == "IB/RoCE v1"),
@@ -73,8 +73,8 @@ mod tests {
         let port = fake.root().sys("p");
         assert_eq!(read_gids(&fake.root(), &port, SHOWN), None);
         let unset = "0000:0000:0000:0000:0000:0000:0000:0000\n";
-        for place in 0..60 {
-            fake.sys(format!("p/gids/{place}"), unset);
+        for index in 0..60 {
+            fake.sys(format!("p/gids/{index}"), unset);
         }
         assert_eq!(read_gids(&fake.root(), &port, SHOWN), Some(Vec::new()));
         fake.sys("p/gids/0", "fe80:0000:0000:0000:5054:00ff:fe12:3456\n")
@@ -93,12 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_slot_with_a_device_is_taken_and_a_long_table_is_not_read() {
+    fn the_first_entry_with_a_device_is_taken_and_a_long_table_is_not_read() {
         let fake = Fake::new();
         let port = fake.root().sys("p");
         assert_eq!(first_netdev(&fake.root(), &port), None);
-        for slot in 2..300 {
-            fake.sys(format!("p/gid_attrs/ndevs/{slot}"), format!("eth{slot}\n"));
+        for index in 2..300 {
+            fake.sys(format!("p/gid_attrs/ndevs/{index}"), format!("eth{index}\n"));
         }
         let root = fake.root();
         let before = root.opens();

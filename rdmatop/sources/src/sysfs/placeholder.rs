@@ -8,7 +8,6 @@ use std::path::Path;
 pub(super) struct Port<'a> {
     /// No hardware is behind the device.
     pub(super) software: bool,
-    /// Driver of the device.
     pub(super) driver: Option<&'a str>,
     /// "`InfiniBand`" or "Ethernet".
     pub(super) link_layer: Option<&'a str>,

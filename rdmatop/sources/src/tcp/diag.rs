@@ -24,16 +24,13 @@ const STATES: u32 = 1 << 1 | 1 << 8;
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
-/// One TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Connection {
     /// Unique while the kernel runs.
     pub(super) cookie: u64,
     /// Inode of the socket, as `/proc/PID/fd` names it; 0 when no process has it open.
     pub(super) inode: u32,
-    /// The user of the socket.
     pub(super) user: u32,
-    /// Address of this end.
     pub(super) local: SocketAddr,
     /// Address of the other end.
     pub(super) remote: SocketAddr,

@@ -35,10 +35,6 @@ use rdmatop_model::{
 };
 
 /// For `rdmatop::fuzz`: each count that is read from an answer of sock_diag stands in it.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     for message in Messages::new(raw).flatten() {
@@ -65,7 +61,6 @@ const SEARCH_NS: u64 = 5 * S;
 /// After this time, processes that had no such library are searched again: they may have loaded one.
 const DOUBT_NS: u64 = 60 * S;
 
-/// One look.
 #[derive(Clone, Debug)]
 pub struct TcpLook {
     /// The connections that this look has found.

@@ -17,7 +17,6 @@ use super::{
 const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
-/// Of these of one user.
 const OF_USER: usize = MOST / 4;
 
 /// What connections of one process moved while it was known to have them.
@@ -27,7 +26,6 @@ pub(super) struct Use {
     pub(super) moved: [u64; 2],
     /// Of these in the last interval.
     pub(super) lately: [u64; 2],
-    /// Connections that are open.
     pub(super) connections: u32,
     /// The other end of the one that moved most in the last interval.
     pub(super) busiest: Option<SocketAddr>,

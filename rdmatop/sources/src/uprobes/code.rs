@@ -276,7 +276,6 @@ mod tests {
         }
     }
 
-    /// The providers that this machine has.
     fn providers() -> Vec<(String, Vec<u8>)> {
         let directory = Path::new("/usr/lib/x86_64-linux-gnu/libibverbs");
         let files = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::abi;
 
-/// Memory of a process.
 pub trait Memory {
     /// Fills `into` from an address; false when any byte of it cannot be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;

@@ -69,9 +69,7 @@ pub fn helper_is(test: &'static str) {
 /// A purpose for which a helper reads processes; each has helpers of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Details of processes.
     Details,
-    /// What programs post with.
     Posts,
 }
 
@@ -100,7 +98,6 @@ enum Question {
 /// probe on: it says where to look in a file, and the file has to confirm it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Posts {
-    /// The functions as pointers.
     pub found: Functions,
     /// Places of `post_send` and `post_recv`.
     pub plain: [Option<Place>; 2],
@@ -126,7 +123,6 @@ pub struct Mapped {
 }
 
 impl Posts {
-    /// The file of a place.
     pub fn file(&self, place: &Place) -> Option<&Mapped> {
         let of_it = |(range, _): &&((u64, u64), Mapped)| *range == place.range;
         self.files.iter().find(of_it).map(|(_, file)| file)
@@ -142,7 +138,6 @@ pub enum Unanswered {
     Lost,
 }
 
-/// A helper.
 #[derive(Debug)]
 pub struct Helper {
     /// `None` once it was killed.
@@ -176,7 +171,6 @@ fn left() -> MutexGuard<'static, Vec<Left>> {
     left
 }
 
-/// The command that starts this program as the helper.
 #[cfg(not(test))]
 fn program() -> io::Result<Command> {
     #[cfg(feature = "testkit")]
@@ -210,7 +204,6 @@ fn of_tests(test: &str) -> Command {
 }
 
 impl Helper {
-    /// Starts a helper.
     pub fn start(purpose: Purpose) -> io::Result<Self> {
         let command = program()?;
         // The rights of a thread pass to its children where they are ambient; those of root do so anyway.

@@ -20,7 +20,7 @@ use rdmatop_sources::{
 /// How far a GID table is read: some have thousands of places.
 const GIDS: GidLimits = GidLimits {
     gap: 16,
-    places: 4096,
+    entries: 4096,
 };
 /// Interrupts of a device that are read at most.
 const IRQS: usize = 1024;

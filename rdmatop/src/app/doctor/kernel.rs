@@ -24,7 +24,6 @@ use rdmatop_sources::{
     root::Root,
 };
 
-/// Netlink's answers.
 #[derive(Debug, Default)]
 pub(super) struct NetlinkFacts {
     /// Devices that are being removed, each with its holders.
@@ -42,7 +41,6 @@ pub(super) struct NetlinkFacts {
     pub(super) unanswered: Vec<(&'static str, &'static str)>,
 }
 
-/// Processes that use RDMA.
 pub(super) const USERS: &str = "processes that use RDMA";
 const IN_USE: &str = "ports that have queue pairs";
 const REFUSED: &str = "RDMA netlink answers with an error";

@@ -32,7 +32,6 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// The PID of the process.
     pub(super) fn pid(self) -> u32 {
         match self {
             Self::Own => std::process::id(),

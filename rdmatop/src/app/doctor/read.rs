@@ -9,7 +9,6 @@ use rdmatop_sources::{foreign::Refusal, root};
 /// One sysfs attribute is one page at most.
 const SMALL: usize = 4096;
 
-/// The meaning of an error.
 pub(super) fn refused<T>(error: &io::Error) -> Reading<T> {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ESRCH | libc::ENXIO) => Reading::Absent,

@@ -6,7 +6,6 @@ use rdmatop_sources::{proc::maps::limit, root::Root};
 /// Remembers which limit was sent, so that only another one is sent again.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    /// A process was counted.
     counted: bool,
     limit: Option<u64>,
 }

@@ -48,7 +48,6 @@ pub struct ProcessSource {
     late: Vec<Cause>,
     /// The mode prints once.
     once: bool,
-    /// See [`start_offset`].
     start_offset: i64,
     /// Clock ticks of a second.
     ticks: Option<u64>,
@@ -267,7 +266,6 @@ pub(super) fn offset(root: &Root) -> i64 {
     clock_ticks(root).map_or(0, |ticks| start_offset(root, ticks))
 }
 
-/// The details of a process that did not answer.
 fn unanswered(read_ns: u64) -> ProcDetail {
     ProcDetail {
         read_ns,

@@ -39,7 +39,6 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// A file that is open.
     pub(super) fn of(file: &File) -> Self {
         let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
         let owner = facts.as_ref().map(MetadataExt::uid);

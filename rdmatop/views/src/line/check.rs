@@ -9,7 +9,6 @@ use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none, unseen_qps};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
 
-/// The worst of the findings.
 pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }
@@ -56,7 +55,6 @@ fn so_far(snapshot: &Snapshot) -> (String, bool) {
     (format!("; too short for {needs}: --for SECS"), bursts)
 }
 
-/// The verdict in one line.
 fn verdict(snapshot: &Snapshot) -> String {
     let host = snapshot.host.hostname.as_deref().unwrap_or("this host");
     let totals = &snapshot.judgement.totals;

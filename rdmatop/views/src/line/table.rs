@@ -2,7 +2,6 @@
 
 use rdmatop_base::text;
 
-/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.

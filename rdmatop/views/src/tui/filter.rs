@@ -24,7 +24,6 @@ struct Term {
     negate: bool,
 }
 
-/// A parsed filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     text: String,

@@ -9,7 +9,6 @@ mod table;
 
 pub use table::BINDINGS;
 
-/// The user's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Leave.
@@ -18,7 +17,6 @@ pub enum Action {
     Suspend,
     /// One step back: menu, detail, follow, filter.
     Back,
-    /// Move by rows.
     Move(isize),
     /// Move by screens.
     Page(isize),
@@ -26,13 +24,10 @@ pub enum Action {
     Top,
     /// Last row.
     Bottom,
-    /// Scroll columns.
     Scroll(isize),
     /// Open the detail pane, then the whole screen, then close.
     Detail,
-    /// Scroll the detail pane.
     DetailScroll(isize),
-    /// A tab.
     Go(Tab),
     /// The next or previous tab.
     Step(isize),
@@ -40,7 +35,6 @@ pub enum Action {
     Search,
     /// Next or previous match.
     Match(isize),
-    /// Type a filter.
     Filter,
     /// Choose the sort column.
     SortMenu,
@@ -48,17 +42,13 @@ pub enum Action {
     SortStep(isize),
     /// Turn the order around.
     Invert,
-    /// Choose columns.
     ColumnMenu,
-    /// Freeze the screen.
     Freeze,
     /// Sample faster or slower.
     Refresh(isize),
-    /// Next theme.
     Theme,
     /// Bits or bytes.
     Units,
-    /// Tree or list.
     Tree,
     /// Events of the selected row.
     Follow,
@@ -87,9 +77,7 @@ pub enum Action {
 /// How much of a prompt is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
-    /// The last character.
     Char,
-    /// The last word.
     Word,
     /// Everything.
     All,
@@ -108,7 +96,6 @@ pub enum Scope {
     Help,
 }
 
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chord(pub K, pub KeyModifiers);
 
@@ -129,7 +116,6 @@ pub struct Binding {
     pub hint: Option<(u8, &'static str)>,
 }
 
-/// The meaning of `event` in `scope`.
 pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
     // A character says already whether Shift was pressed. Keys with Alt and similar are not bound, and must
     // not act as the plain key.

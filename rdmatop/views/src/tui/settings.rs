@@ -25,7 +25,6 @@ const HEAD: &str =
 const LARGEST: u64 = 1 << 20;
 /// Slowest refresh that a key or this file may set; `--delay` may set a slower one.
 pub const SLOWEST: Duration = Duration::from_mins(1);
-/// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
 /// Settings of the live view. Unknown keys, tables and columns are errors, so that typing mistakes are
@@ -37,7 +36,6 @@ pub struct Settings {
     pub theme: String,
     /// `bits` or `bytes`.
     pub units: Units,
-    /// Processes as a tree.
     pub tree: bool,
     /// Stuck QPs on top of their table, whatever its order.
     pub stuck_first: bool,
@@ -114,7 +112,6 @@ impl Default for Settings {
 /// and the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read or written.
     #[error("settings {path}: {source}", path = safe(path))]
     Io {
         /// The file.
@@ -122,7 +119,6 @@ pub enum SettingsError {
         /// What the system said.
         source: io::Error,
     },
-    /// This version does not understand the file.
     #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
     Broken {
         /// The file.
@@ -130,7 +126,6 @@ pub enum SettingsError {
         /// What is not understood, in one line.
         why: String,
     },
-    /// Root would write into someone else's directory.
     #[error(
         "settings {path}: {owner} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
         path = safe(path), owner = safe(owner)

@@ -33,7 +33,6 @@ impl Tab {
         Self::Findings,
     ];
 
-    /// Place in [`Self::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

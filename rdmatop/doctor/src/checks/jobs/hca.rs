@@ -195,7 +195,6 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
 
 const NO_GID: &str = "no address (GID)";
 
-/// What is wrong with a GID.
 fn wrong(gid: Option<&PortGid>) -> Option<&'static str> {
     match gid {
         None => Some(NO_GID),

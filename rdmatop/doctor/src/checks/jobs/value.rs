@@ -29,7 +29,6 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether an entry matches this name.
     pub(super) fn means(&self, entry: &str, name: &str) -> bool {
         if self.exact {
             name == entry

@@ -365,7 +365,6 @@ struct Failed {
     all: u64,
     /// Of these, those that failed since the first outage.
     qps: u64,
-    /// And their processes.
     processes: u64,
     /// Some failed earlier, or their state is not known.
     others: bool,

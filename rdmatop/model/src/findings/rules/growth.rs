@@ -119,7 +119,6 @@ pub(in crate::findings) struct RuleHistory {
     short: BTreeMap<(u32, u32), u64>,
     /// The times at which links went down.
     pub(super) flaps: Flaps,
-    /// What processes have registered.
     pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,

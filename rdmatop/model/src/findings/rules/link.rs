@@ -68,7 +68,6 @@ fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
     (ShellWord::or(None, "INTERFACE"), where_it_is)
 }
 
-/// The rate of a counter by the provider's name.
 pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
     row.counter.rate
@@ -166,7 +165,6 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// What is known of why a port is not ACTIVE.
 fn why_not_active(port: &PortRow, state: PortState) -> Option<String> {
     let netdev = port.netdev.as_deref().unwrap_or("its interface");
     match (port.netdev_down, port.phys_state) {
@@ -276,7 +274,6 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
     who(users).map_or_else(String::new, |who| format!("; used by {who}"))
 }
 
-/// Errors of the link.
 pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     for port in moving(ctx) {
         damage(ctx, port, out);

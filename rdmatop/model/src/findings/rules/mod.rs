@@ -39,7 +39,6 @@ pub(super) use growth::RuleHistory;
 pub(super) use latency::LATENCIES_S;
 pub(super) use link::LINK_DOWNED;
 
-/// What rules look at.
 pub(super) struct RuleContext<'a> {
     pub(super) facts: &'a Facts,
     pub(super) judgement: &'a Judgement,
@@ -102,7 +101,6 @@ impl<'a> RuleContext<'a> {
             .filter(move |row| makes_own(row))
     }
 
-    /// Processes with QPs on a device.
     fn holders(&self, device: &str) -> impl Iterator<Item = &'a ProcessRow> {
         live(self.facts).filter(move |row| row.devices.iter().any(|name| &**name == device))
     }
@@ -179,18 +177,15 @@ impl<'a> RuleContext<'a> {
         self.process(uid?)
     }
 
-    /// Calls of a verb by each process.
     fn calls_of(&self, verb: &'static str) -> impl Iterator<Item = &'a VerbRow> {
         self.facts.verbs.iter().filter(move |row| &*row.verb == verb)
     }
 
-    /// The QPs on a device.
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.facts.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
     }
 
-    /// ACTIVE ports.
     fn active_ports(&self) -> impl Iterator<Item = &'a PortRow> {
         self.facts.ports.iter().filter(|port| port.is_active())
     }
@@ -297,7 +292,6 @@ fn growing(counter: Option<Counter>) -> Option<f64> {
     counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
 }
 
-/// Symptoms of all rules.
 pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
     const RULES: &[fn(&RuleContext<'_>, &mut Vec<Symptom>)] = &[
         receiver::not_ready,

@@ -10,7 +10,6 @@ use crate::judgement::{Reason, StuckQp};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
-/// What to do about a connection of the kernel that failed.
 pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
     or connect it anew";
 

@@ -164,7 +164,6 @@ pub(super) struct Failed {
 /// Why QPs went to ERR, by a counter of their port.
 pub(super) struct Reason {
     pub(super) failure: &'static Failure,
-    /// Which counter rose.
     pub(super) rose: String,
     /// Each of the QPs went to ERR at such a time, and no other process has QPs there whose requests it may
     /// have been.

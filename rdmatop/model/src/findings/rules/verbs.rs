@@ -93,7 +93,6 @@ fn is_no_try(row: &VerbRow) -> bool {
 pub(super) struct FailedSteps {
     /// The number of failed calls.
     pub(super) total: u64,
-    /// Name of the errno.
     pub(super) errno: &'static str,
     /// Whether [`fail`] names such a failure now, of this errno or another.
     pub(super) go_on: bool,
@@ -230,7 +229,6 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     )
 }
 
-/// What is used up.
 fn used_up(limit: &LimitReached) -> String {
     let what = match limit.resource.as_str() {
         "hca_handle" => "device handles",

@@ -68,7 +68,6 @@ impl<'a> JobKey<'a> {
     }
 }
 
-/// Ports by device.
 type Ports<'a> = BTreeMap<u64, Vec<&'a PortRow>>;
 /// Ports by device and number.
 type Used<'a> = BTreeMap<(u64, u32), &'a PortRow>;

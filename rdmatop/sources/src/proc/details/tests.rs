@@ -270,7 +270,7 @@ fn a_search_goes_on_without_what_is_late_and_leaves_rows_alone() {
     assert_eq!(pids(&details.take(Asker::Rows)), [2000]);
     let found = details.search(vec![ask(1002)], LONG);
     assert_eq!(pids(&found), [1002], "not that of the search before");
-    assert_eq!(details.tasks.len(), 1, "{details:?}");
+    assert_eq!(details.tasks.len(), 1, "{:?}", details.tasks);
 }
 
 #[test]

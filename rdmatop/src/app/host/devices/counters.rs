@@ -19,7 +19,6 @@ use rdmatop_sources::{
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.
 #[derive(Debug, Default)]
 pub(super) struct PortCounters {
-    /// Port number.
     pub(super) port: u32,
     /// Netlink served them when the devices were last listed.
     served: bool,

@@ -23,7 +23,6 @@ pub(super) struct Interfaces {
     all: Vec<Interface>,
 }
 
-/// The counters of one interface.
 #[derive(Debug)]
 struct Interface {
     netdev: String,

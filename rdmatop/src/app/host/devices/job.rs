@@ -80,7 +80,6 @@ pub(super) struct Ask {
     pub(super) pace: Pace,
     /// Numbers of the queue pairs whose PSNs are wanted.
     pub(super) psns: Vec<u32>,
-    /// States of its ports.
     pub(super) states: bool,
     pub(super) qps: bool,
     pub(super) counts: Counts,
@@ -100,13 +99,10 @@ pub(super) enum Counts {
 
 /// The result of a job.
 pub(super) enum Answer {
-    /// The list of devices.
     DeviceList(Result<DeviceList, NetlinkError>),
-    /// The answer of one device.
     Device(Box<DeviceAnswer>),
 }
 
-/// The devices there are.
 #[derive(Default)]
 pub(super) struct DeviceList {
     pub(super) devices: Vec<(Name, Summary)>,
@@ -142,7 +138,6 @@ impl DeviceList {
     }
 }
 
-/// The answer of one device.
 #[derive(Default)]
 pub(super) struct DeviceAnswer {
     /// The device's state for the next reading.
@@ -151,7 +146,6 @@ pub(super) struct DeviceAnswer {
     pub(super) all: Option<DeviceReading>,
     /// Changes in other values than counters.
     pub(super) changed: Option<DeviceReading>,
-    /// The device's counters.
     pub(super) ports: Vec<PortCounters>,
     /// PSNs of its queue pairs.
     pub(super) psns: Vec<PsnReading>,
@@ -334,7 +328,6 @@ impl<T: Transport + Send> Reader<T> {
         }
     }
 
-    /// Identity of a device.
     fn identity(&mut self, progress: &SharedProgress, index: u32) -> Result<Device, NetlinkError> {
         progress.enter(Stage::Identity, now().mono_ns);
         self.nldev()?.device(index)

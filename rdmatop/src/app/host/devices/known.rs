@@ -41,7 +41,6 @@ pub(super) struct Known {
     under: HashMap<u32, Under>,
     /// Why what is under a port carries nothing, by port.
     down: HashMap<u32, NetdevDown>,
-    /// How the counters of ports are read.
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
@@ -68,7 +67,6 @@ impl Known {
 #[derive(Default)]
 struct Under {
     mtu: Option<u32>,
-    /// The bond that it is, with its members.
     bond: Option<BondReading>,
     /// Priorities with flow control, a bit for each.
     pfc: Option<u8>,
@@ -76,7 +74,6 @@ struct Under {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    /// The device's identity.
     pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,
@@ -226,7 +223,6 @@ impl Listed {
         may_hide_qps(driver.as_deref())
     }
 
-    /// The device.
     pub(super) fn device(&self) -> &Device {
         &self.sample.device
     }

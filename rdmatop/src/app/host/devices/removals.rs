@@ -54,7 +54,6 @@ impl From<Entry> for Gone {
     }
 }
 
-/// All that are being removed.
 #[derive(Default)]
 pub(super) struct Removals {
     all: Vec<Removal>,

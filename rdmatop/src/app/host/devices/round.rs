@@ -87,7 +87,6 @@ impl Round {
         self.owned += 1;
     }
 
-    /// Takes over the answer of a device.
     pub(super) fn add(&mut self, answer: DeviceAnswer) {
         self.other |= answer.other;
         self.listed.extend(answer.all);

@@ -32,13 +32,11 @@ const REST: u64 = 10 * SECOND;
 pub(super) const MOST: usize = 16;
 /// How many slow devices get a line of their own.
 const LINES: usize = 3;
-/// The stage of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Not started: no thread has taken it.
     #[default]
     Queued,
-    /// The list of devices.
     List,
     /// The identity of the device, for which the driver reports its firmware version.
     Identity,
@@ -79,7 +77,6 @@ impl Stage {
 /// The subject of a reading: the list, or one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
-    /// The list of devices.
     DeviceList,
     /// A device, by our own number.
     Device(u64),
@@ -88,20 +85,16 @@ pub(super) enum Subject {
 /// Progress of a reading. The thread that reads writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The present stage.
     stage: Stage,
     /// The beginning of the stage.
     since_ns: u64,
     /// The beginning of the reading.
     begun_ns: u64,
-    /// The longest of the earlier stages.
     longest: Option<(Stage, u64)>,
-    /// The end of the reading.
     ended_ns: Option<u64>,
 }
 
 impl Progress {
-    /// The longest stage and its duration.
     fn longest(&self, now_ns: u64) -> (Stage, u64) {
         let current = (self.stage, self.end_ns(now_ns).saturating_sub(self.since_ns));
         self.longest
@@ -375,7 +368,6 @@ impl DeviceTurn {
         }
     }
 
-    /// The cause that no thread is free to read it.
     fn starved(&self, subject: Subject, threads: usize) -> Cause {
         let remedy = if threads < MOST {
             rdmatop_sources::limits::threads()

@@ -14,7 +14,7 @@ use super::*;
 use rdmatop_base::exclude::Excluded;
 use rdmatop_model::{
     engine::{Engine, EngineConfig},
-    input::{DevicesSample, QpsSample, RawReading, RawSource},
+    input::{DeviceReading, DevicesSample, QpsSample, RawReading, RawSource, UNLISTED},
     snapshot::{PortRow, Quantity},
     value::Counter,
 };
@@ -842,7 +842,7 @@ fn asked_for(host: &Host) -> BTreeSet<u32> {
 #[test]
 fn of_a_device_that_is_left_alone_only_the_kernels_list_tells() {
     let mut host = Host::new(3);
-    host.source.root = host.files.root().without(Excluded::new(&["rxe1".to_owned()]));
+    host.source.present.root = host.files.root().without(Excluded::new(&["rxe1".to_owned()]));
     let mut seen = Vec::new();
     let mut notes = Vec::new();
     for round in 0..4 {
@@ -924,7 +924,7 @@ fn counters_at_which_a_driver_fails_are_asked_for_no_more() {
 #[test]
 fn a_log_that_cannot_be_read_is_reported_once() {
     let mut host = Host::known(1);
-    host.source.log = Some(KernelLog::of(Err(harm::pause("any cause"))));
+    host.source.log = Some(DriverLog::of(KernelLog::of(Err(harm::pause("any cause")))));
     let mut reports = 0;
     for _ in 0..3 {
         host.source.poll(&Wants::default(), &mut |input| {
@@ -994,23 +994,25 @@ fn the_pause_of_a_device_that_is_gone_does_not_hold_for_one_of_its_name() {
         counts: Vec::new(),
     };
     found.devices.push(("rxe0".into(), counts));
-    host.source.update(&found, now().mono_ns);
-    assert_eq!(host.source.entries[0].index, 9);
-    assert_eq!(host.source.pauses().count(), 0);
+    host.source.present.update(&found, now().mono_ns);
+    assert_eq!(host.source.present.entries[0].index, 9);
+    assert_eq!(host.source.present.pauses().count(), 0);
     // The modules are unloaded: nothing is said of what there was.
     let mut host = paused();
-    let slow = host.source.entries[0].id;
+    let slow = host.source.present.entries[0].id;
     let progress = host
         .source
+        .readings
         .schedule
         .ask(Subject::Device(slow), &"rxe0".into(), 0, false);
     progress.enter(schedule::Stage::Counters, 0);
     assert!(
         host.source
+            .readings
             .schedule
             .answered(Subject::Device(slow), 2 * schedule::SLOW)
     );
-    host.source.everyone = Some(Err(NetlinkError::NoRdma));
+    host.source.readings.device_list = Some(Err(NetlinkError::NoRdma));
     assert_eq!(noted(&mut host), Some(Vec::new()));
 }
 
@@ -1051,7 +1053,7 @@ fn a_pause_is_shown_with_its_cause_and_makes_no_wrong_rate() {
         "{causes:?}"
     );
     host.kernel.change(0, |made| made.refuses = 0);
-    host.source.entries[0].harm = harm::Harm::default();
+    host.source.present.entries[0].harm = harm::Harm::default();
     let (seen, now_ns) = round(&mut host, 3000);
     let packets = seen.ports[0].tx_packets.unwrap();
     assert_eq!((packets.total, packets.partial), (3000, false));
@@ -1068,7 +1070,7 @@ fn the_log_is_taken_in_each_round_and_no_critical_line_is_ours() {
     let mut host = Host::known(1);
     let (kernel, file) = UnixDatagram::pair().unwrap();
     file.set_nonblocking(true).unwrap();
-    host.source.log = Some(KernelLog::of(Ok(file.into())));
+    host.source.log = Some(DriverLog::of(KernelLog::of(Ok(file.into()))));
     host.kernel.0.lock().unwrap().log = Some(kernel.try_clone().unwrap());
     let round = |host: &mut Host, wants: Wants| {
         let mut lines = Vec::new();
@@ -1118,7 +1120,7 @@ fn the_log_is_taken_in_each_round_and_no_critical_line_is_ours() {
         kernel.send(b"3,;infiniband rxe0: failed").unwrap();
         assert_eq!(round(&mut host, wants), [said("failed", false)]);
     }
-    assert_eq!(host.source.pauses().count(), 1);
+    assert_eq!(host.source.present.pauses().count(), 1);
 }
 
 #[test]

@@ -12,7 +12,6 @@ use super::super::format;
 use super::super::theme::Tone;
 use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, flow, no_device, trouble};
 
-/// Finds the device that a port belongs to.
 pub(super) fn device<'a>(s: &'a Snapshot, port: &PortRow) -> Option<&'a DeviceRow> {
     s.devices.iter().find(|d| d.uid == port.device_uid)
 }

@@ -13,7 +13,6 @@ use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all};
 use crate::line::check::still_looks;
 
-/// The tone of a severity.
 pub(in crate::tui) fn tone(severity: Severity) -> Tone {
     match severity {
         Severity::Critical => Tone::Bad,

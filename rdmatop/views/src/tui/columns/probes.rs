@@ -9,7 +9,6 @@ use rdmatop_model::input::{ProbeVerdict, Verdict};
 use super::super::theme::Tone;
 use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
 
-/// A verdict as a word and a tone.
 pub(in crate::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
     match verdict {
         Verdict::Ok => ("ok", Tone::Good),

@@ -11,7 +11,6 @@ use super::super::theme::Tone;
 /// Fields that the first lines show, and those that are for programs alone.
 const LEFT_OUT: [&str; 7] = ["time", "event", "what", "schema", "mono_ns", "qp_uid", "finding"];
 
-/// Lines for an event.
 pub(super) fn lines(state: &State, e: &Event, width: usize) -> Vec<Cell> {
     let mut out = vec![
         Cell::new(format!("{} ", e.event.name()), trace::tone(e))

@@ -9,7 +9,6 @@ use super::super::theme::Tone;
 use super::long;
 use rdmatop_base::text::age;
 
-/// Lines for a finding.
 pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
     let tone = finding_tone(found.severity);
     let mut out = Cell::lines(&found.verdict, width, tone);

@@ -22,7 +22,6 @@ use super::state::State;
 use super::text;
 use super::theme::Tone;
 
-/// Title of the pane.
 pub fn title(state: &State) -> String {
     let snapshot = &state.snapshot;
     match (state.table().selected.as_ref(), state.selected()) {
@@ -49,7 +48,6 @@ pub fn title(state: &State) -> String {
     }
 }
 
-/// Lines of the pane in `width` columns.
 pub fn lines(state: &State, width: usize) -> Vec<Cell> {
     let snapshot = &state.snapshot;
     match (state.table().selected.as_ref(), state.selected()) {
@@ -78,7 +76,6 @@ fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, St
         .collect()
 }
 
-/// The counters of a row: label and counter.
 fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, Option<Counter>)> {
     let fields = fields::detailed(table).into_iter();
     let counts = fields.filter(|(detail, _)| detail.place >= COUNTERS);

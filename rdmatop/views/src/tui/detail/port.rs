@@ -13,7 +13,6 @@ use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::fields::{DEVICE, PORT};
 use rdmatop_model::judgement::counts_bytes;
 
-/// Lines for a port.
 pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
     let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
     let mut out = facts(width, &facts_of(state, PORT, p));

@@ -151,7 +151,6 @@ fn names<'a>(mut rows: impl Iterator<Item = &'a ProcessRow>) -> String {
     }
 }
 
-/// Lines for a process.
 pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
     if p.exited {
@@ -233,7 +232,6 @@ mod tests {
     use rdmatop_model::snapshot::Snapshot;
     use rdmatop_model::testkit::situations::ALL;
 
-    /// What is said of the bytes of a process in a situation.
     fn said(situation: &str, pid: u32) -> String {
         said_where(situation, pid, |_| {})
     }

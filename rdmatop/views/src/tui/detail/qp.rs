@@ -11,7 +11,6 @@ use super::super::theme::{Tone, stuck_tone};
 use super::{chart, facts, facts_of, heading, traffic};
 use rdmatop_model::judgement::{Reason, Stuck, why_qp_is_unknown};
 
-/// Lines for a QP.
 pub(super) fn lines(state: &State, q: &QpRow, width: usize) -> Vec<Cell> {
     let mut out = Vec::new();
     if q.exited {

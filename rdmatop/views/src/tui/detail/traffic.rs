@@ -95,7 +95,6 @@ pub(super) fn lines<R>(
 /// Heading over lines of [`counter`].
 pub(super) const COUNTERS: &str = "Counter                   per second            total  source";
 
-/// One counter.
 pub(super) fn counter(name: &str, c: &Counter) -> Cell {
     let source = format!("{:?}", c.source).to_lowercase();
     let moving = c.rate.is_some_and(|r| r > 0.0);

@@ -10,7 +10,6 @@ use super::{counters_of, heading, traffic};
 use rdmatop_base::errno;
 use rdmatop_model::fields::VERB;
 
-/// Lines for a verb.
 pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
     let mut out = vec![heading(traffic::COUNTERS)];
     for (label, counter) in counters_of(state, VERB, v) {

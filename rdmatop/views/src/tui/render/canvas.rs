@@ -38,11 +38,21 @@ enum Mark {
         style: Style,
     },
     /// A style for what has been drawn there.
-    Style { x: u16, width: u16, style: Style },
+    Style {
+        x: u16,
+        width: u16,
+        style: Style,
+    },
     /// Erases the area.
-    Blank { x: u16, width: u16 },
-    /// The selected row.
-    Select { x: u16, width: u16, style: Style },
+    Blank {
+        x: u16,
+        width: u16,
+    },
+    Select {
+        x: u16,
+        width: u16,
+        style: Style,
+    },
 }
 
 impl Canvas {
@@ -75,17 +85,14 @@ impl Canvas {
         });
     }
 
-    /// Sets `style` for `area`.
     pub(super) fn style(&mut self, area: Rect, style: Style) {
         self.mark(area, |x, width| Mark::Style { x, width, style });
     }
 
-    /// Erases `area`.
     pub(super) fn blank(&mut self, area: Rect) {
         self.mark(area, |x, width| Mark::Blank { x, width });
     }
 
-    /// Draws `area` in the style of the selected row.
     pub(super) fn select(&mut self, area: Rect, style: Style) {
         self.mark(area, |x, width| Mark::Select { x, width, style });
     }

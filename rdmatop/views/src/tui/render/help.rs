@@ -84,7 +84,6 @@ pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
 
 /// Why some of it cannot be observed; devices with the same cause share an entry.
 fn causes(state: &State) -> Vec<Cell> {
-    /// Devices that are named.
     const NAMED: usize = 3;
     let told = |(devices, unobserved): (Vec<&str>, &Unobserved)| {
         let more = devices.len().saturating_sub(NAMED);

@@ -20,7 +20,6 @@ const WIDEST: usize = 20;
 /// From this width a bar and its number have a space between them.
 const ROOMY: usize = 9;
 
-/// One direction of a port.
 type Get = fn(&State, &PortRow) -> Option<Counter>;
 
 /// Draws the strip where the layout has room for it.
@@ -91,7 +90,6 @@ fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
 /// How the columns of a line are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Ports that are shown.
     shown: usize,
     /// Columns of a name, and of the space behind it if there is room for one; 0: no names are shown.
     label: usize,

@@ -13,7 +13,6 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, put, select};
 
-/// Draws the tabs.
 pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
     let note = state.narrowing(layout);

@@ -19,7 +19,6 @@ const SHOWN: usize = 160;
 /// What is shown until programs see work requests.
 const STARTING: &str = "Attaching the programs that see work requests ...";
 
-/// Draws the pane.
 pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canvas) {
     let title = format!("Work requests of QP {}/{}   Esc closes", pane.device, pane.qpn);
     rule(state, canvas, area, &title);
@@ -29,7 +28,6 @@ pub(super) fn draw(state: &State, pane: &WorkPane, area: Rect, canvas: &mut Canv
     }
 }
 
-/// The lines of the pane below its title.
 fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cell> {
     let watched = state.snapshot.watched.as_deref().filter(|qp| qp.qp == pane.qp);
     let mut out = Vec::new();

@@ -39,15 +39,12 @@ pub(in crate::tui) trait Screen {
     fn again(&mut self) -> io::Result<()>;
 }
 
-/// The inputs of the loop.
 pub(super) struct Inputs<'a, T> {
-    /// The terminal.
     pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
     /// The system.
     pub(super) signals: &'a mut T,
     /// The engine.
     pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
-    /// The events of the engine.
     pub(super) events: &'a mut mpsc::Receiver<Event>,
 }
 

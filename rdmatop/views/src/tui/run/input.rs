@@ -14,7 +14,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// What a signal asks for.
 pub(super) enum Asked {
     /// Leave, because of the signal with this number.
     Leave(i32),
@@ -114,7 +113,6 @@ fn raise(event: &OwnedFd) {
 }
 
 impl Reader {
-    /// Starts to read.
     pub(super) fn start() -> io::Result<Self> {
         // As crossterm: standard input if it is a terminal, otherwise the controlling terminal.
         let tty: OwnedFd = if io::stdin().is_terminal() {

@@ -24,7 +24,7 @@ const LEAVE: &[u8] = b"\x1b[0m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
 const CANCEL: &[u8] = b"\x18";
 /// How long giving back may wait for a terminal that does not read: before its unread data is discarded, and
 /// after that.
-const TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
+const WAITS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
 /// The terminal, opened once.
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 /// Its line mode before we took it; null while it is not ours. Never freed: a signal handler may read it.
@@ -176,7 +176,7 @@ fn leave(screen: &Outlet, foreground: bool) -> io::Result<()> {
         LEAVE
     };
     let mut done = 0;
-    for (turn, limit) in TURNS.into_iter().enumerate() {
+    for (turn, limit) in WAITS.into_iter().enumerate() {
         if turn > 0 && foreground {
             // The terminal's unread data belongs to a screen that is gone, so it is discarded. The first part
             // of the closing sequence may be in it, so the whole sequence is written again.

@@ -8,7 +8,6 @@ use super::super::state::{Detail, Mode, State};
 use super::super::tab::Tab;
 use super::{Effect, apply, move_by, scroll_detail, to_row};
 
-/// Takes an event of the mouse.
 pub(super) fn event(state: &mut State, mouse: MouseEvent) -> Option<Effect> {
     let layout = state.layout();
     let at = Position::new(mouse.column, mouse.row);

@@ -60,7 +60,6 @@ fn close(state: &mut State) {
     state.show_cursor();
 }
 
-/// Scrolls the list.
 pub(super) fn scroll(state: &mut State, by: isize) {
     let all = state.snapshot.watched.as_ref().map_or(0, |qp| qp.requests.len());
     if let Some(work) = &mut state.work {

@@ -1,7 +1,10 @@
 //! Devices of other network namespaces.
 
 use super::*;
-use crate::app::host::devices::elsewhere::Place;
+use crate::app::host::devices::{
+    elsewhere::Place,
+    present::{COMES, MOVES},
+};
 use rdmatop_model::input::NetnsReading;
 use rdmatop_sources::netns::Netns;
 
@@ -71,7 +74,8 @@ fn a_device_is_read_where_it_is_and_is_one_wherever_it_goes() {
     let mut host = exclusive(&[0, 7, 9]);
     let here = [is("rxe0", 0), is("rxe1", 7), is("rxe2", 9)];
     assert_eq!(look(&mut host), (here.to_vec(), vec![]));
-    let ids = |host: &Host| -> BTreeSet<u64> { host.source.entries.iter().map(|entry| entry.id).collect() };
+    let ids =
+        |host: &Host| -> BTreeSet<u64> { host.source.present.entries.iter().map(|entry| entry.id).collect() };
     let before = ids(&host);
     // From one namespace to another, out of one, and into one.
     host.kernel.change(1, |made| made.netns = 9);
@@ -101,7 +105,7 @@ fn a_device_is_read_where_it_is_and_is_one_wherever_it_goes() {
 
 /// Lets devices have been missed for so long.
 fn missed_for(host: &mut Host, ns: u64) {
-    for entry in &mut host.source.entries {
+    for entry in &mut host.source.present.entries {
         if entry.missed.is_some() {
             entry.missed = Some(now().mono_ns - ns);
         }
@@ -112,12 +116,12 @@ fn missed_for(host: &mut Host, ns: u64) {
 fn a_device_that_another_namespace_gets_is_one_all_the_way() {
     let mut host = exclusive(&[0, 7]);
     look(&mut host);
-    let id = host.source.entries[0].id;
+    let id = host.source.present.entries[0].id;
     // The kernel takes it from netlink and from its users first, then from the old sysfs.
     host.kernel.change(0, |made| made.netns = 99);
     host.files.remove("sys/class/infiniband_verbs/uverbs0");
     assert_eq!(look(&mut host).0.len(), 2);
-    assert!(host.source.removals.has(id));
+    assert!(host.source.present.removals.has(id));
     host.files.remove("sys/class/infiniband/rxe0");
     for _ in 0..3 {
         assert_eq!(again(&mut host).0[0], ("rxe0".to_owned(), None, false));
@@ -126,7 +130,12 @@ fn a_device_that_another_namespace_gets_is_one_all_the_way() {
     host.kernel.change(0, |made| made.netns = 7);
     assert_eq!(look(&mut host).0, [is("rxe0", 7), is("rxe1", 7)]);
     assert_eq!(
-        host.source.entries.iter().filter(|entry| entry.id == id).count(),
+        host.source
+            .present
+            .entries
+            .iter()
+            .filter(|entry| entry.id == id)
+            .count(),
         1
     );
 }
@@ -142,8 +151,8 @@ fn a_device_that_is_removed_inside_a_pod_stays_until_its_removal_is_over() {
     host.files.remove("sys/class/infiniband/rxe1");
     host.files.remove("sys/class/infiniband_verbs/uverbs1");
     let place = Place::made_up(Netns { inode: 7, pid: 107 }, there.root());
-    host.source.entries[1].place = Some(Arc::new(place));
-    let id = host.source.entries[1].id;
+    host.source.present.entries[1].place = Some(Arc::new(place));
+    let id = host.source.present.entries[1].id;
     host.kernel.change(1, |made| made.netns = 99);
     for _ in 0..3 {
         let mut removing = Vec::new();
@@ -167,7 +176,7 @@ fn a_device_that_is_removed_inside_a_pod_stays_until_its_removal_is_over() {
             ("rxe1".to_owned(), true, Some(7)),
         ];
         assert_eq!(removing, is);
-        assert!(host.source.removals.has(id) && host.source.removals.notes().len() == 1);
+        assert!(host.source.present.removals.has(id) && host.source.present.removals.notes().len() == 1);
     }
     there.remove("sys/class/infiniband/rxe1");
     look(&mut host);
@@ -179,7 +188,7 @@ fn a_device_that_is_removed_inside_a_pod_stays_until_its_removal_is_over() {
 fn a_namespace_that_cannot_be_read_takes_nothing_from_others() {
     let mut host = exclusive(&[0, 7, 9]);
     look(&mut host);
-    let id = host.source.entries[1].id;
+    let id = host.source.present.entries[1].id;
     host.kernel.0.lock().unwrap().silent.insert(7);
     for _ in 0..3 {
         let (seen, notes) = look(&mut host);
@@ -198,11 +207,11 @@ fn a_namespace_that_cannot_be_read_takes_nothing_from_others() {
     host.kernel.change(0, |made| made.netns = 99);
     host.files.remove("sys/class/infiniband_verbs/uverbs0");
     look(&mut host);
-    assert_eq!(host.source.removals.notes().len(), 1);
+    assert_eq!(host.source.present.removals.notes().len(), 1);
     host.kernel.0.lock().unwrap().silent.clear();
     let (seen, notes) = look(&mut host);
     assert_eq!((seen[1].clone(), notes.len()), (is("rxe1", 7), 0));
-    assert_eq!(host.source.entries[0].id, id);
+    assert_eq!(host.source.present.entries[0].id, id);
 }
 
 #[test]
@@ -227,7 +236,7 @@ fn no_connection_into_another_namespace_outlives_a_reading() {
         assert!(made > 0 && open == 0, "{made} {open}");
         assert!(host.kernel.connections(0).1 > 0, "that of the own one is kept");
     }
-    assert_eq!(host.source.entries.len(), 2);
+    assert_eq!(host.source.present.entries.len(), 2);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 use syn::visit::{self, Visit};
 
 use super::commands::commands;
-use super::tests::{program, sources};
+use super::{program, sources};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/remedies.md");
 const BEGIN: &str = "<!-- remedies -->\n";
@@ -243,7 +243,6 @@ fn remedies() -> BTreeMap<String, PathBuf> {
     out
 }
 
-/// A remedy as a cell of the table.
 fn cell(remedy: &str) -> String {
     let text = remedy.replace('\n', "\\n").replace('|', "\\|");
     // The text may have backticks of its own.
