@@ -50,6 +50,7 @@ mod interfaces;
 mod job;
 mod known;
 mod owners;
+mod paths;
 mod removals;
 mod round;
 mod schedule;
@@ -388,6 +389,7 @@ impl DeviceSource {
                     last: wants.last,
                 },
                 psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
+                paths: wants.paths.get(&entry.index).cloned().unwrap_or_default(),
                 states: true,
                 qps: entry.owes_qps.is_some(),
                 counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
@@ -521,6 +523,7 @@ impl DeviceSource {
                     last: wants.last,
                 },
                 psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
+                paths: wants.paths.get(&entry.index).cloned().unwrap_or_default(),
                 states: states && counts.is_some(),
                 qps: dump && (wants.qps || entry.owes_qps.is_some()),
                 counts: match counts {
