@@ -15,7 +15,7 @@ use rdmatop_sources::{
     },
 };
 
-/// So many answers in a row that do not hold end the asking of a device.
+/// So many answers in a row that do not hold end the asking of a device, and so does a refusal.
 const MOST_FLAWS: u8 = 3;
 /// No further queue pair is asked for in a round after so long, ns.
 const LONG_NS: u64 = 50_000_000;
@@ -26,18 +26,10 @@ pub(super) struct Paths {
     rest: Rest,
     /// Answers that did not hold since the last that did.
     flaws: u8,
-    /// It is not asked any more: it refused, or its answers do not hold.
-    over: bool,
 }
 
-/// What came of asking for one queue pair.
-enum Found {
-    /// The peer's number and address, and the index of the own address; `None`: the path has a LID alone.
-    Path(Option<(u32, Gid, u8)>),
-    /// It is gone, or was changed meanwhile.
-    Moved,
-    Flaw(&'static str),
-}
+/// The peer's number and address, and the index of the own address.
+type Path = (u32, Gid, u8);
 
 /// Asks for the paths of these queue pairs: what they are by `nldev`, and their contexts by `admin`, a connection
 /// that may. One that is left out is asked for later.
@@ -53,27 +45,28 @@ pub(super) fn read<T: Transport>(
     let ((), span) = timed(|| {
         for &qpn in numbers {
             let at_ns = now().mono_ns;
-            if !paths.over && at_ns.saturating_sub(began_ns) >= LONG_NS {
+            let found = if paths.flaws >= MOST_FLAWS {
+                Ok(Ok(None))
+            } else if at_ns.saturating_sub(began_ns) >= LONG_NS {
                 break;
-            }
-            let found = if paths.over {
-                Ok(Found::Moved)
             } else {
                 ask(nldev, admin, listed, qpn)
             };
-            let mut path = None;
-            match found {
-                Ok(Found::Path(found)) => (path, paths.flaws) = (found, 0),
-                Ok(Found::Moved) => {}
-                Ok(Found::Flaw(why)) => {
+            let path = match found {
+                Ok(Ok(path)) => path,
+                Ok(Err(why)) => {
                     log::info!(device:% = device.name, qpn = qpn, why = why; "the firmware's path is not used");
                     paths.flaws += 1;
-                    paths.over = paths.flaws >= MOST_FLAWS;
+                    None
                 }
                 Err(error) => {
                     log::info!(device:% = device.name, qpn = qpn, why:% = error; "the firmware is not asked for paths");
-                    paths.over = true;
+                    paths.flaws = MOST_FLAWS;
+                    None
                 }
+            };
+            if path.is_some() {
+                paths.flaws = 0;
             }
             out.push(PathReading {
                 device_index: device.index,
@@ -93,43 +86,37 @@ pub(super) fn may_ask(listed: &Listed, now_ns: u64) -> bool {
     listed.known.paths.rest.is_over(now_ns)
 }
 
+/// The path of a queue pair, if it has one; an inner error is what speaks against the firmware.
 fn ask<T: Transport>(
     nldev: &mut Nldev<T>,
     admin: &mut Nldev<T>,
     listed: &Listed,
     qpn: u32,
-) -> Result<Found, NetlinkError> {
+) -> Result<Result<Option<Path>, &'static str>, NetlinkError> {
     let index = listed.device().index;
-    let Some(qp) = nldev.qp(index, qpn)? else {
-        return Ok(Found::Moved);
-    };
-    let Some(port) = qp.port else {
-        return Ok(Found::Moved);
+    let Ok(Some(qp @ Qp { port: Some(port), .. })) = nldev.qp(index, qpn) else {
+        return Ok(Ok(None));
     };
     let raw = match admin.raw_qp(index, port, qpn) {
         // It is gone, or has another port now (`res_get_common_doit`).
         Err(NetlinkError::Kernel {
             errno: libc::ENOENT | libc::EAGAIN,
             ..
-        }) => return Ok(Found::Moved),
+        }) => return Ok(Ok(None)),
         raw => raw?,
     };
-    let why = match QpContext::decode(&raw).and_then(|context| path(&context, &qp, listed)) {
-        Ok(path) => return Ok(Found::Path(path)),
-        Err(why) => why,
-    };
-    // Its owner may modify it at any time, and make rings too large for the driver's buffer. That is no sign
-    // against the firmware.
+    let path = QpContext::decode(&raw).and_then(|context| path(&context, &qp, listed));
+    // Its owner may modify it at any time, and make rings too large for the driver's buffer.
     let is_same = |now: Qp| (now.state, now.rqpn, now.port) == (qp.state, qp.rqpn, qp.port);
-    Ok(if !raw.is_empty() && nldev.qp(index, qpn)?.is_some_and(is_same) {
-        Found::Flaw(why)
-    } else {
-        Found::Moved
-    })
+    let again = |nldev: &mut Nldev<T>| nldev.qp(index, qpn).ok().flatten();
+    if path.is_err() && (raw.is_empty() || !again(nldev).is_some_and(is_same)) {
+        return Ok(Ok(None));
+    }
+    Ok(path)
 }
 
-/// The path of a context that agrees with what netlink has of the queue pair.
-fn path(context: &QpContext, qp: &Qp, listed: &Listed) -> Result<Option<(u32, Gid, u8)>, &'static str> {
+/// The path of a context that agrees with what netlink has of the queue pair; `None`: it goes by LID.
+fn path(context: &QpContext, qp: &Qp, listed: &Listed) -> Result<Option<Path>, &'static str> {
     let own = (context.qpn, Some(context.qp_type), Some(context.state));
     let peer = (Some(context.remote_qpn), Some(context.port));
     if (own, peer) != ((qp.lqpn, qp.qp_type, qp.state), (qp.rqpn, qp.port)) {
