@@ -184,7 +184,7 @@ static int fill_raw(struct sk_buff *msg, struct ib_qp *ib)
 	MLX5_SET(resource_dump_resource_segment, resource, index1, ib->qp_num);
 	qpc = MLX5_ADDR_OF(query_qp_out, MLX5_ADDR_OF(resource_dump_resource_segment, resource, payload), qpc);
 	MLX5_SET(qpc, qpc, state, qp->state);
-	MLX5_SET(qpc, qpc, st, MLX5_QP_ST_RC);
+	MLX5_SET(qpc, qpc, st, MLX5_QPC_ST_RC);
 	MLX5_SET(qpc, qpc, remote_qpn, qp->dest);
 	path = MLX5_ADDR_OF(qpc, qpc, primary_address_path);
 	MLX5_SET(ads, path, vhca_port_num, ib->port);

@@ -74,7 +74,7 @@ impl QpContext {
                 5 | 7 => QpState::SQD,
                 _ => return Err("no state has this number"),
             },
-            // `MLX5_QP_ST_*`.
+            // `MLX5_QPC_ST_*`.
             qp_type: match answer[QPC + 1] {
                 0 => QpType::RC,
                 1 => QpType::UC,

@@ -197,15 +197,17 @@ fn a_path_without_a_global_header_has_no_address() {
 fn asking_for_peers_takes_a_tenth_of_a_device_s_time() {
     let mut host = host((17..27).map(context).collect());
     host.kernel.change(0, |made| {
-        (made.sleeps, made.sleeps_in) = (30, Some(cmd::RES_QP_GET_RAW))
+        (made.sleeps, made.sleeps_in) = (60, Some(cmd::RES_QP_GET_RAW))
     });
     let all: Vec<u32> = (17..27).collect();
+    let begun = std::time::Instant::now();
     assert_eq!(
         ask(&mut host, &all).1,
-        2,
-        "then so long has passed that the rest has to wait"
+        1,
+        "the others would take longer than 50 ms"
     );
+    let took = begun.elapsed();
     assert_eq!(ask(&mut host, &all), (vec![], 0), "the firmware has other work");
-    thread::sleep(Duration::from_millis(600));
-    assert_eq!(ask(&mut host, &all[2..]).1, 2);
+    thread::sleep(took * 9);
+    assert_eq!(ask(&mut host, &all[1..]).1, 1);
 }
