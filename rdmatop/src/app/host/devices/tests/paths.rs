@@ -41,8 +41,11 @@ fn host(contexts: Vec<QpContext>) -> Host {
     host
 }
 
+/// The path of a queue pair, by its number.
+type Read = (u32, Option<(u32, Gid, u8)>);
+
 /// One round that asks for the peers of these queue pairs: what was read, and how often the firmware was asked.
-fn ask(host: &mut Host, numbers: &[u32]) -> (Vec<(u32, Option<(u32, Gid, u8)>)>, usize) {
+fn ask(host: &mut Host, numbers: &[u32]) -> (Vec<Read>, usize) {
     let wants = Wants {
         round: host.round,
         counters: true,
@@ -197,7 +200,7 @@ fn a_path_without_a_global_header_has_no_address() {
 fn asking_for_peers_takes_a_tenth_of_a_device_s_time() {
     let mut host = host((17..27).map(context).collect());
     host.kernel.change(0, |made| {
-        (made.sleeps, made.sleeps_in) = (60, Some(cmd::RES_QP_GET_RAW))
+        (made.sleeps, made.sleeps_in) = (60, Some(cmd::RES_QP_GET_RAW));
     });
     let all: Vec<u32> = (17..27).collect();
     let begun = std::time::Instant::now();
