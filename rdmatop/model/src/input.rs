@@ -31,7 +31,7 @@ pub use processes::{
     LimitReached, LockedMemory, MappingCount, MappingsSample, Opener, OpenersSample, ProcessFacts, TcpSample,
     TcpTotals,
 };
-pub use qps::{PsnReading, QpReading, QpsSample, SlotsSample, VerbsSample};
+pub use qps::{PathReading, PsnReading, QpReading, QpsSample, SlotsSample, VerbsSample};
 
 /// A point in time, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,9 @@ pub enum Input {
     /// PSNs of queue pairs of shared ports, read just after the counters of their devices: the answer to
     /// `Needs::psns`.
     Psns(Vec<PsnReading>),
+    /// Peers of queue pairs, after a list of them: the answer to `Needs::paths`. Those that are left out are asked
+    /// for again.
+    Paths(Vec<PathReading>),
     /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),
     Verbs(Box<VerbsSample>),

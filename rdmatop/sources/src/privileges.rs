@@ -38,16 +38,17 @@ const NAMESPACE: CapabilitySet = KEPT.union(CapabilitySet::SYS_ADMIN);
 /// In effect while a thread changes its own scheduling policy (`unpreempted` in rdmatop-loader).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
-/// In effect while a request changes how the kernel binds QPs to counters; permitted only where that was
-/// asked for (`--hw-counters`).
+/// In effect while a request changes how the kernel binds QPs to counters, or asks for what the firmware has of
+/// a QP, which the kernel gives nobody without it. Permitted only where the first was asked for
+/// (`--hw-counters`), or a device is there that answers the second.
 const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 
-/// What stays permitted; with `--hw-counters` `COUNTERS`, too.
+/// What stays permitted; with `--hw-counters`, or with a NIC of mlx5, `COUNTERS`, too.
 const PERMITTED: CapabilitySet = ATTACH.union(PRIORITY);
 
 /// Leaves only `PERMITTED` permitted, and only `KEPT` in effect until more is raised. Refuses system calls
 /// that rdmatop never makes. Programs that are started later gain nothing from a set-user-id bit. `counters`:
-/// the right to change how QPs are bound to counters stays permitted.
+/// the right to change how QPs are bound to counters, and to ask for their contexts, stays permitted.
 pub fn shed(counters: bool) {
     let Ok(now) = capabilities(None) else { return };
     let permitted = if counters {
@@ -106,7 +107,7 @@ impl Raised {
         Self::to(PRIORITY)
     }
 
-    /// Raises what a request that changes counters needs, as far as it is permitted.
+    /// Raises what a request that changes counters or asks for a context needs, as far as it is permitted.
     pub fn for_counters() -> Self {
         Self::to(COUNTERS)
     }

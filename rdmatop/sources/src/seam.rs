@@ -49,6 +49,8 @@ pub struct Wants {
     pub locked: Arc<[u32]>,
     /// Numbers of the queue pairs whose PSNs are wanted, by the index of their device.
     pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
+    /// Numbers of the queue pairs whose peers are wanted, by the index of their device.
+    pub paths: Arc<BTreeMap<u32, Vec<u32>>>,
     /// Nothing but `processes` and `openers` is wanted: this round is no sample.
     pub only_processes: bool,
 }

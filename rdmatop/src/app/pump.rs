@@ -441,6 +441,7 @@ impl Pump {
             openers: false,
             locked: Arc::default(),
             psns: Arc::default(),
+            paths: Arc::default(),
             only_processes: false,
         };
         self.told_events = self.latest.health.events;
@@ -452,6 +453,7 @@ impl Pump {
                 // What is due next is of other queue pairs, or is none: a second has not passed.
                 let again = last && !self.psns.is_empty();
                 wants.psns = if again { Arc::clone(&self.psns) } else { needs.psns };
+                wants.paths = needs.paths;
             }
         }
         // A dump that began before the programs counted may miss QPs created in between.

@@ -22,6 +22,7 @@ use rdmatop_sources::kernel_log::KernelLog;
 use rdmatop_sources::limits;
 use rdmatop_sources::privileges;
 use rdmatop_sources::proc::Details;
+use rdmatop_sources::sysfs;
 
 /// What can be read or opened only with rights that rdmatop then gives up.
 pub(super) struct Begun {
@@ -36,7 +37,7 @@ pub(super) fn begin(plan: &Plan) -> Begun {
         advice: Advice::new(plan.root.clone(), plan.attach),
         log: KernelLog::open(),
     };
-    privileges::shed(plan.hw_counters.is_some());
+    privileges::shed(plan.hw_counters.is_some() || sysfs::has_mlx5(&plan.root));
     begun
 }
 

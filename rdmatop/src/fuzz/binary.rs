@@ -11,7 +11,7 @@ use rdmatop_model::snapshot::Snapshot;
 use rdmatop_sources::netlink::attr;
 use rdmatop_sources::netlink::client::Nldev;
 use rdmatop_sources::netlink::error::NetlinkError;
-use rdmatop_sources::netlink::record::{Entry, Qp};
+use rdmatop_sources::netlink::record::{Entry, Qp, QpContext};
 use rdmatop_sources::netlink::sampler::{self, Want};
 use rdmatop_sources::netlink::transport::{Datagram, Progress, Sink, Transport};
 use rdmatop_sources::netlink::wire::{Attrs, MessageWriter, Messages, Status};
@@ -55,6 +55,7 @@ pub(super) fn netlink(raw: &[u8]) {
             }
         }
     }
+    context(raw);
     // One request after another, each with these bytes as its answer.
     let mut nldev = Nldev::new(Kernel(raw));
     for device in nldev.devices().unwrap_or_default().items {
@@ -75,9 +76,30 @@ pub(super) fn netlink(raw: &[u8]) {
         nldev.counter_sets(0).err(),
         nldev.binding(0, 1).err(),
         nldev.optional_counters(0, 1).err(),
+        nldev.raw_qp(0, 1, 17).map(|raw| context(&raw)).err(),
     ];
     for error in errors.into_iter().flatten() {
         assert_safe(&error.to_string());
+    }
+}
+
+/// A context is in bytes that a firmware may send, alone and in a message.
+fn context(raw: &[u8]) {
+    match QpContext::decode(raw) {
+        Ok(context) => {
+            let gid = context.remote_gid.0;
+            assert!(raw.windows(16).any(|bytes| bytes == gid), "{context:?}");
+            assert!(
+                context.state.0 <= 6 && context.remote_qpn < 1 << 24,
+                "{context:?}"
+            );
+            assert!(
+                raw.len() >= 16 + 256 + 4 && raw.len().is_multiple_of(4),
+                "{}",
+                raw.len()
+            );
+        }
+        Err(why) => assert!(!why.is_empty()),
     }
 }
 

@@ -3,8 +3,12 @@
  * What a process can have of a device with uverbs: the device open, protection domains, completion queues and queue pairs.
  * Queue pairs take what they are told by modify_qp, and move nothing; a test moves their PSNs.
  */
+#include <linux/mlx5/device.h>
 #include <linux/mutex.h>
+#include <linux/slab.h>
+#include <net/netlink.h>
 #include <rdma/ib_verbs.h>
+#include <uapi/rdma/rdma_netlink.h>
 
 #include "testnic.h"
 
@@ -26,6 +30,8 @@ struct tn_qp {
 	enum ib_qp_state state;
 	enum ib_mtu path_mtu;
 	u32 dest;
+	union ib_gid dgid;
+	u8 sgid_index;
 	u32 sq_psn, rq_psn;	/* of 24 bits; under qps_lock from the first modify on */
 };
 
@@ -101,6 +107,10 @@ static int modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct
 		qp->path_mtu = attr->path_mtu;
 	if (mask & IB_QP_DEST_QPN)
 		qp->dest = attr->dest_qp_num;
+	if (mask & IB_QP_AV) {
+		qp->dgid = rdma_ah_read_grh(&attr->ah_attr)->dgid;
+		qp->sgid_index = rdma_ah_read_grh(&attr->ah_attr)->sgid_index;
+	}
 	mutex_lock(&qps_lock);
 	if (mask & IB_QP_SQ_PSN)
 		qp->sq_psn = attr->sq_psn;
@@ -144,6 +154,47 @@ static int query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct 
 	return 0;
 }
 
+static u8 *segment(u8 *at, u16 type, u16 bytes)
+{
+	MLX5_SET(resource_dump_segment_header, at, length_dw, bytes / 4);
+	MLX5_SET(resource_dump_segment_header, at, segment_type, type);
+	return at + bytes;
+}
+
+/*
+ * What the firmware of mlx5 has of a queue pair. The layout of each segment is the kernel's own; that these come, and in this
+ * order, is what public tools print.
+ */
+static int fill_raw(struct sk_buff *msg, struct ib_qp *ib)
+{
+	u16 bytes = MLX5_ST_SZ_BYTES(resource_dump_resource_segment) + MLX5_ST_SZ_BYTES(query_qp_out);
+	struct tn_qp *qp = qp_of(ib);
+	u8 *resource, *end, *raw;
+	void *qpc, *path;
+	int ret;
+
+	if (ib->device->ops.driver_id != RDMA_DRIVER_MLX5)
+		return -EOPNOTSUPP;
+	raw = kzalloc(2 * PAGE_SIZE, GFP_KERNEL);
+	if (!raw)
+		return -ENOMEM;
+	resource = segment(segment(raw, 0xfffe, MLX5_ST_SZ_BYTES(resource_dump_info_segment)),
+			   0xfffa, MLX5_ST_SZ_BYTES(resource_dump_command_segment));
+	end = segment(segment(resource, 0x4000, bytes), 0xfffb, MLX5_ST_SZ_BYTES(resource_dump_terminate_segment));
+	MLX5_SET(resource_dump_resource_segment, resource, index1, ib->qp_num);
+	qpc = MLX5_ADDR_OF(query_qp_out, MLX5_ADDR_OF(resource_dump_resource_segment, resource, payload), qpc);
+	MLX5_SET(qpc, qpc, state, qp->state);
+	MLX5_SET(qpc, qpc, st, MLX5_QPC_ST_RC);
+	MLX5_SET(qpc, qpc, remote_qpn, qp->dest);
+	path = MLX5_ADDR_OF(qpc, qpc, primary_address_path);
+	MLX5_SET(ads, path, vhca_port_num, ib->port);
+	MLX5_SET(ads, path, src_addr_index, qp->sgid_index);
+	memcpy(MLX5_ADDR_OF(ads, path, rgid_rip), &qp->dgid, sizeof(qp->dgid));
+	ret = nla_put(msg, RDMA_NLDEV_ATTR_RES_RAW, end - raw, raw);
+	kfree(raw);
+	return ret;
+}
+
 static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
 {
 	mutex_lock(&qps_lock);
@@ -168,6 +219,7 @@ const struct ib_device_ops tn_uverbs_ops = {
 	.modify_qp = modify_qp,
 	.query_qp = query_qp,
 	.destroy_qp = destroy_qp,
+	.fill_res_qp_entry_raw = fill_raw,
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, tn_ucontext, core),
 	INIT_RDMA_OBJ_SIZE(ib_pd, tn_pd, core),
 	INIT_RDMA_OBJ_SIZE(ib_cq, tn_cq, core),

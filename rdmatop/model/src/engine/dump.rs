@@ -10,7 +10,10 @@ use super::{
     psn::{Passed, PsnReading},
     qp::{Key, Owner, Qp},
 };
-use crate::input::{QpReading, QpsSample};
+use crate::{
+    ib::QpState,
+    input::{QpReading, QpsSample},
+};
 
 /// Values that are the same for all QPs of a dump.
 struct Dump {
@@ -177,6 +180,7 @@ impl Machine {
             known.rq_psn,
         );
         let (mut remote_qpn, mut sq_psn, mut rq_psn) = (known.remote_qpn, known.sq_psn, known.rq_psn);
+        let known_peer = remote_qpn;
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
             qp.observe(state, began_ns, &mut self.qps.shared_timelines);
@@ -184,6 +188,13 @@ impl Machine {
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {
             remote_qpn = reading.remote_qpn.or(remote_qpn);
+            // Another connection, or none, since the address was seen.
+            let is_another =
+                remote_qpn != known_peer || reading.state.is_some_and(|state| state.0 < QpState::RTR.0);
+            if is_another && qp.row().remote_gid.is_some() {
+                let row = qp.edit();
+                (row.remote_gid, row.remote_gid_source, row.sgid_index) = (None, None, None);
+            }
             rq_psn = reading.rq_psn.or(rq_psn);
             if let Some(psn) = psn {
                 sq_psn = Some(psn.psn);

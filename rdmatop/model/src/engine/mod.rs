@@ -36,6 +36,7 @@ mod meter;
 mod names;
 mod no_slot;
 mod overlooked;
+mod paths;
 mod ports;
 mod processes;
 mod programs;
@@ -86,6 +87,9 @@ pub struct Needs {
     /// Queue pairs of ports that several processes share, by the index of their device: how far are their
     /// PSNs? The answer is [`Input::Psns`], with counters read just before. The same until the next snapshot.
     pub psns: Arc<BTreeMap<u32, Vec<u32>>>,
+    /// Queue pairs that were connected unseen, by the index of their device: to what address? The answer is
+    /// [`Input::Paths`]. The same until that or the next snapshot.
+    pub paths: Arc<BTreeMap<u32, Vec<u32>>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -227,6 +231,7 @@ impl Engine {
                 let shares = &mut self.snapshots.shares;
                 shares.psns(read, &mut self.machine.devices, now_ns);
             }
+            Input::Paths(read) => self.snapshots.paths.read(&read, &mut self.machine),
             Input::Slots(sample) => self
                 .traffic
                 .apply(&sample, &mut self.machine, &self.losses, now_ns),
@@ -342,6 +347,8 @@ impl Engine {
             snapshots
                 .rows
                 .processes(machine, &self.groups, (&shares, made), counts_verbs, sweeps);
+        let credit = &mut snapshots.shares.credit;
+        snapshots.paths.plan(&devices, &qps, credit);
         let uncounted = self.traffic.no_slot.notes(machine, losses);
         let hangs = self.readings.hangs.is_some();
         let interval_ns = snapshots.interval_ns(now_ns);
@@ -394,6 +401,7 @@ impl Engine {
                     && self.snapshots.may_search(),
             locked,
             psns: self.psns(),
+            paths: Arc::clone(&self.snapshots.paths.plan),
         }
     }
 

@@ -16,8 +16,8 @@ use crate::{
     snapshot::QpRow,
 };
 
-/// Queue pairs whose PSNs are asked for each second at most, on all devices together: each costs a command of
-/// the firmware.
+/// Requests for single queue pairs in each second at most, on all devices together: each costs a command of the
+/// firmware.
 const REQUESTS: u64 = 200;
 /// So many packets of a port move a PSN, if its driver reports them.
 const ENOUGH: u64 = 1000;
@@ -29,6 +29,29 @@ const QUIET_NS: u64 = 600 * SECOND;
 const ROUND: u64 = (1 << 24) - (1 << 20);
 /// A share is shown for so long after it was read, ns, or for twice the time that it is of.
 const FRESH_NS: u64 = 3 * SECOND;
+
+/// Requests for single queue pairs that may be made now, in parts of a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Credit {
+    ns: u64,
+    last_ns: u64,
+}
+
+impl Credit {
+    /// Adds those of the time since this was last called.
+    pub(super) fn grow(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
+        self.ns = self.ns.saturating_add(passed.saturating_mul(REQUESTS));
+        self.ns = self.ns.min(REQUESTS * SECOND);
+    }
+
+    /// Takes so many, if they are there.
+    pub(super) fn take(&mut self, requests: u64) -> bool {
+        let left = self.ns.checked_sub(requests.saturating_mul(SECOND));
+        self.ns = left.unwrap_or(self.ns);
+        left.is_some()
+    }
+}
 
 /// A device's uid and the number of a port.
 pub(super) type Place = (u64, u32);
@@ -91,9 +114,6 @@ impl Port {
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     ports: BTreeMap<Place, Port>,
-    /// Requests that may be made now, in parts of a second.
-    credit_ns: u64,
-    last_ns: u64,
     /// Numbers of the queue pairs to ask for, by the index of their device.
     pub(super) plan: Arc<BTreeMap<u32, Vec<u32>>>,
 }
@@ -159,10 +179,13 @@ impl Batches {
     /// with the index of its device and whether it moves. One at rest is read once: from then on no PSN
     /// moves there before the port does. Of a port with more of them than may be asked for in a second none
     /// is.
-    pub(super) fn plan(&mut self, shared: &BTreeMap<Place, (u32, bool)>, qps: &[Arc<QpRow>], now_ns: u64) {
-        let passed = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
-        self.credit_ns = self.credit_ns.saturating_add(passed.saturating_mul(REQUESTS));
-        self.credit_ns = self.credit_ns.min(REQUESTS * SECOND);
+    pub(super) fn plan(
+        &mut self,
+        shared: &BTreeMap<Place, (u32, bool)>,
+        qps: &[Arc<QpRow>],
+        credit: &mut Credit,
+        now_ns: u64,
+    ) {
         for (_, port) in self
             .ports
             .iter_mut()
@@ -194,15 +217,14 @@ impl Batches {
             let Some(((index, _), numbers)) = shared.get(&place).zip(numbers.remove(&place)) else {
                 continue;
             };
-            let cost = (numbers.len() as u64).saturating_mul(SECOND);
-            if cost > REQUESTS * SECOND {
+            let cost = numbers.len() as u64;
+            if cost > REQUESTS {
                 continue;
             }
             // Those that have waited longest come first, also where they are many.
-            let Some(left) = self.credit_ns.checked_sub(cost) else {
+            if !credit.take(cost) {
                 break;
-            };
-            self.credit_ns = left;
+            }
             if let Some(port) = self.ports.get_mut(&place) {
                 port.asked_ns = now_ns;
             }

@@ -16,6 +16,7 @@ use crate::{
     event::{Event, EventKind},
     ib::{AsyncEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
+    value::Source,
 };
 
 /// `IB_QP_STATE` of `enum ib_qp_attr_mask`: without it `qp_state` has no meaning.
@@ -258,7 +259,9 @@ impl Machine {
             None => qp.edit(),
         };
         row.remote_qpn = known(record.dest_qpn).or(row.remote_qpn);
-        row.remote_gid = Gid::known(record.dest_gid).or(row.remote_gid);
+        if let Some(gid) = Gid::known(record.dest_gid) {
+            (row.remote_gid, row.remote_gid_source) = (Some(gid), Some(Source::Ebpf));
+        }
         row.sgid_index = known8(record.sgid_index).or(row.sgid_index);
         row.path_mtu = known8(record.path_mtu).and_then(mtu_bytes).or(row.path_mtu);
         row.rq_psn = known(record.rq_psn).or(row.rq_psn);

@@ -14,7 +14,7 @@ use super::{
     losses::Losses,
     processes::Processes,
     programs::Programs,
-    psn_batches::{Batches, Place},
+    psn_batches::{Batches, Credit, Place},
     psn_shares::Way,
     unlisted::{Makers, Tenant, Told},
 };
@@ -285,6 +285,8 @@ pub(super) struct Shares {
     wants_contexts: bool,
     /// PSNs of ports that several users share.
     batches: Batches,
+    /// How many queue pairs may be asked for.
+    pub(super) credit: Credit,
 }
 
 impl Shares {
@@ -404,6 +406,7 @@ impl Shares {
 
     fn look(&mut self, seen: &PortUsers<'_>) -> BTreeMap<u64, Share> {
         let last_ns = std::mem::replace(&mut self.last_ns, seen.now_ns);
+        self.credit.grow(seen.now_ns);
         self.snapshot += 1;
         self.wants_contexts = false;
         if !seen.records {
@@ -421,6 +424,7 @@ impl Shares {
                 lost: self.lost,
                 strangers: std::mem::take(&mut self.strangers),
                 asked: std::mem::take(&mut self.asked),
+                credit: self.credit,
                 ..Self::default()
             };
             return BTreeMap::new();
@@ -446,7 +450,8 @@ impl Shares {
                 shared.insert((port.device_uid, port.port), (index, moves));
             }
         }
-        self.batches.plan(&shared, seen.qps, seen.now_ns);
+        self.batches
+            .plan(&shared, seen.qps, &mut self.credit, seen.now_ns);
         let users: BTreeSet<u64> = sums.keys().copied().collect();
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{history, rows::Rows, shares::Shares};
+use super::{history, paths::Paths, rows::Rows, shares::Shares};
 use crate::{
     cause::{Cause, CauseId},
     findings::{FindingTracker, Limits},
@@ -21,6 +21,8 @@ pub(super) struct Snapshots {
     pub(super) rows: Rows,
     /// Which bytes of ports are whose.
     pub(super) shares: Shares,
+    /// Whom queue pairs send to that were connected unseen.
+    pub(super) paths: Paths,
     /// How busy GPUs were in the seconds that traffic is averaged over.
     gpus: Vec<GpuSample>,
     openers: Option<Arc<OpenersSample>>,

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     ib::Gid,
     input::{ReadAt, SlotsSample},
+    value::Source,
 };
 
 /// The QP that has a slot.
@@ -225,7 +226,9 @@ impl Traffic {
             let row = qp.edit();
             row.since_attach |= slot.flags & slot_flag::SINCE_ATTACH != 0;
             // A modify that a program saw is newer.
-            row.remote_gid = row.remote_gid.or(Gid::known(slot.dest_gid));
+            if let (None, Some(gid)) = (row.remote_gid, Gid::known(slot.dest_gid)) {
+                (row.remote_gid, row.remote_gid_source) = (Some(gid), Some(Source::Ebpf));
+            }
         }
         Some(uid)
     }

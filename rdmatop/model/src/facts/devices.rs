@@ -110,6 +110,11 @@ impl DeviceRow {
     pub fn may_hide_qps(&self) -> bool {
         !self.followed && may_hide_qps(self.driver.as_deref())
     }
+
+    /// Whether its driver is that of mlx5.
+    pub(crate) fn is_of_mlx5(&self) -> bool {
+        self.driver.is_some() && may_hide_qps(self.driver.as_deref())
+    }
 }
 
 /// Whether a library may make queue pairs past ib_core on a device of this driver.

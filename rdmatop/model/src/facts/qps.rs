@@ -50,6 +50,8 @@ pub struct QpRow {
     pub remote_qpn: Option<u32>,
     /// GID of the peer's port.
     pub remote_gid: Option<Gid>,
+    /// Source of `remote_gid`.
+    pub remote_gid_source: Option<Source>,
     /// Path MTU, bytes.
     pub path_mtu: Option<u16>,
     /// Index of the QP's own address in the port's GID table.

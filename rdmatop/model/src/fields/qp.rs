@@ -57,6 +57,8 @@ pub static QP: Table<QpRow> = with_traffic![QpRow;
     text("state_source", "source of the state",
         |q: &Q, _| q.state_source.map_or(Value::Unknown, |s| Value::Text(Cow::Owned(format!("{s:?}").to_lowercase())))).detail(20, "from"),
     gauge("process_uid", "uid of its owner", |q: &Q, _| Value::number(q.process_uid)),
+    text("remote_gid_source", "source of the peer's GID",
+        |q: &Q, _| q.remote_gid_source.map_or(Value::Unknown, |s| Value::Text(Cow::Owned(format!("{s:?}").to_lowercase())))).detail(72, "GID from"),
     flag("kernel", "owned by a kernel consumer", |q: &Q, _| Value::Flag(q.kernel)),
     flag("orphan", "its owner ended, another process still holds it; without a PID: the thread that made it ended", |q: &Q, _| Value::Flag(q.orphan)),
     flag("exited", "destroyed", |q: &Q, _| Value::Flag(q.exited)),

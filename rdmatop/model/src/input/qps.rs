@@ -5,7 +5,7 @@ use rdmatop_common::counters::{QpSlot, VerbErrorKey, VerbKey, VerbStats};
 use super::ReadAt;
 use crate::{
     cause::Cause,
-    ib::{QpState, QpType},
+    ib::{Gid, QpState, QpType},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -56,6 +56,20 @@ pub struct PsnReading {
     /// Receive PSN, 24 bits.
     pub rq_psn: Option<u32>,
     /// `CLOCK_MONOTONIC` in the middle of the request, ns.
+    pub at_ns: u64,
+}
+
+/// Whom a queue pair sends to, as its device's firmware says, or that it does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct PathReading {
+    /// Device index.
+    pub device_index: u32,
+    /// QP number.
+    pub qpn: u32,
+    /// QP number of the peer, GID of its port, and the index of the queue pair's own GID; `None`: asking again is
+    /// of no use.
+    pub path: Option<(u32, Gid, u8)>,
+    /// `CLOCK_MONOTONIC` before the request, ns.
     pub at_ns: u64,
 }
 

@@ -819,6 +819,7 @@ fn qps() -> Vec<Arc<QpRow>> {
         uncounted: true,
         remote_qpn: Some(18),
         remote_gid: Some(Gid(RXE_GID)),
+        remote_gid_source: Some(Source::Ebpf),
         path_mtu: Some(1024),
         sgid_index: None,
         born_mono_ns: Some(MONO - 90_000_000),

@@ -256,6 +256,7 @@ pub fn qp(
         remote_gid: (state >= 2).then_some(Gid([
             0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0x15, 0x5d, 0xff, 0xfe, 0, 1, 0x2a,
         ])),
+        remote_gid_source: (state >= 2).then_some(Source::Ebpf),
         path_mtu: (state >= 2).then_some(4096),
         born_mono_ns: Some(NOW - 192 * S),
         sq_psn: Some(4_959_146),

@@ -39,6 +39,9 @@ pub mod cmd {
     pub const STAT_GET: u16 = 17;
     /// `RDMA_NLDEV_CMD_STAT_DEL`: unbind a QP from its counter; needs `CAP_NET_ADMIN`.
     pub const STAT_DEL: u16 = 18;
+    /// `RDMA_NLDEV_CMD_RES_QP_GET_RAW`: what the driver's firmware has of a queue pair; needs `CAP_NET_ADMIN`
+    /// (Linux 5.9).
+    pub const RES_QP_GET_RAW: u16 = 19;
     /// `RDMA_NLDEV_CMD_RES_CTX_GET`: user contexts, can dump.
     pub const RES_CTX_GET: u16 = 22;
     /// `RDMA_NLDEV_CMD_STAT_GET_STATUS`: which counters a port has, and which of the optional ones count
@@ -154,6 +157,8 @@ attributes! {
     STAT_HWCOUNTER_ENTRY_NAME = 82;
     /// `u64`: value of a counter.
     STAT_HWCOUNTER_ENTRY_VALUE = 83;
+    /// Bytes in a format of the driver's own.
+    RES_RAW = 85;
     /// Nest: table of user contexts.
     RES_CTX = 86;
     /// Nest: one user context.

@@ -1,7 +1,7 @@
 //! Requests to nldev, one method each.
 use std::collections::HashMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, cmd};
+use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_RAW, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
 use super::record::{
@@ -241,6 +241,31 @@ impl<T: Transport> Nldev<T> {
             }
         }
         Ok(None)
+    }
+
+    /// What the firmware has of a queue pair of a port, in the driver's own format: of mlx5 one command of the
+    /// firmware. It is empty where that did not fit the driver's buffer. Needs `CAP_NET_ADMIN`, also when the
+    /// socket was opened (`netlink_capable`).
+    pub fn raw_qp(&mut self, device: u32, port: u32, lqpn: u32) -> Result<Vec<u8>, NetlinkError> {
+        let request = Request::nldev(cmd::RES_QP_GET_RAW, Reply::One)
+            .device(device)
+            .port(port)
+            .with(|writer| writer.u32(RES_LQPN, lqpn));
+        let raw = |mut attrs: Attrs<'_>| {
+            attrs.try_fold(Vec::new(), |found, attr| {
+                let attr = attr?;
+                Ok(if attr.number == RES_RAW {
+                    attr.payload.to_vec()
+                } else {
+                    found
+                })
+            })
+        };
+        match self.one(&request, raw) {
+            // `dump_rsc` of mlx5 returns 1 in place of an errno.
+            Err(NetlinkError::EndedEarly) => Ok(Vec::new()),
+            answer => answer,
+        }
     }
 
     /// Connection-manager ids of a device.

@@ -73,6 +73,16 @@ pub fn has_hardware(root: &Root) -> bool {
     names.iter().any(|name| is_hardware(root, name))
 }
 
+/// Whether a device is there whose driver is that of mlx5.
+pub fn has_mlx5(root: &Root) -> bool {
+    let names = list_devices(root).unwrap_or_default();
+    let driver = |name: &OsString| root.link_name(&device_path(root, name)?.join("device/driver"));
+    names
+        .iter()
+        .filter_map(driver)
+        .any(|driver| driver.starts_with("mlx5"))
+}
+
 /// Whether there is a device of this name that is not software.
 pub fn is_hardware(root: &Root, name: &OsStr) -> bool {
     device_path(root, name).is_some_and(|dir| !is_software(root, &dir))

@@ -14,7 +14,7 @@ mod port;
 pub use counters::value as counter_value;
 pub use counters::{CounterFiles, CounterGroup, FileValue, is_failure};
 pub use device::{
-    DeviceFacts, count_dangling, device_dir, has_hardware, is_hardware, list_devices, read_device,
+    DeviceFacts, count_dangling, device_dir, has_hardware, has_mlx5, is_hardware, list_devices, read_device,
     verbs_files,
 };
 pub use gid::{GidLimits, read_gids};

@@ -51,6 +51,7 @@ mod interfaces;
 mod job;
 mod known;
 mod owners;
+mod paths;
 mod present;
 mod readings;
 mod removals;
@@ -388,6 +389,7 @@ fn ask(entry: &Entry, counting: bool, wants: &Wants, round: &Round) -> Ask {
             last: wants.last,
         },
         psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
+        paths: wants.paths.get(&entry.index).cloned().unwrap_or_default(),
         states: false,
         qps: false,
         counts: Counts::No,

@@ -34,6 +34,7 @@ mod lifecycle;
 mod logs;
 mod no_slot;
 mod objects;
+mod paths;
 mod ports;
 mod probed_sums;
 mod processes;

@@ -5,6 +5,7 @@
 mod counter_set;
 mod counters;
 mod device;
+mod mlx5;
 mod object;
 mod owner;
 mod port;
@@ -15,6 +16,7 @@ mod sys;
 pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
 pub use counters::{HwCounter, visit_counters};
 pub use device::{Device, DeviceKey, Guid};
+pub use mlx5::QpContext;
 pub use object::{CmId, Ctx, Mr, Pd};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};

@@ -1,13 +1,14 @@
 //! How an answer is followed: ends, errors, flags, messages for other sockets.
 use super::super::attr::{
-    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_SQ_PSN, RES_STATE, RES_TYPE,
+    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_RAW, RES_SQ_PSN, RES_STATE,
+    RES_TYPE, cmd, message_type,
 };
 use super::super::client::Nldev;
 use super::super::error::NetlinkError;
 use super::super::name::Name;
 use super::super::record::Owner;
 use super::super::wire::{
-    ERROR, EXTACK_MESSAGE, F_ACK_TLVS, F_CAPPED, F_DUMP, F_DUMP_INTR, F_MULTI, F_REQUEST, Message,
+    Attrs, ERROR, EXTACK_MESSAGE, F_ACK_TLVS, F_CAPPED, F_DUMP, F_DUMP_INTR, F_MULTI, F_REQUEST, Message,
     MessageWriter, OVERRUN, WireError,
 };
 use super::{FakeKernel, PORTID, done, reply};
@@ -254,4 +255,36 @@ fn pid_0_is_no_owner() {
         ]
     }));
     assert_eq!(nldev.qps(0).unwrap().items[0].owner, None);
+}
+
+#[test]
+fn what_firmware_has_of_a_queue_pair_is_asked_for_by_port_and_number() {
+    let mut asked = Vec::new();
+    let mut ask = |answer: fn(&Message<'_>) -> Vec<u8>| {
+        let mut kernel = |request: &Message<'_>| {
+            let attrs = Attrs::new(request.payload).flatten();
+            let numbers = attrs
+                .map(|attr| (attr.number, attr.u32().unwrap()))
+                .collect::<Vec<_>>();
+            asked.push((request.kind, request.flags, numbers));
+            vec![answer(request)]
+        };
+        Nldev::new(FakeKernel(&mut kernel)).raw_qp(4, 2, 17)
+    };
+    let sent = |request: &Message<'_>| {
+        reply(request, 0)
+            .u32(DEV_INDEX, 4)
+            .bytes(RES_RAW, &[1, 2, 3])
+            .finish()
+    };
+    assert_eq!(ask(sent), Ok(vec![1, 2, 3]));
+    let without = |request: &Message<'_>| reply(request, 0).u32(DEV_INDEX, 4).finish();
+    assert_eq!(ask(without), Ok(vec![]));
+    // As mlx5 of a queue pair whose dump would have gone on: `err` is the answer "there is more", 1.
+    assert_eq!(ask(|request| error(request, -1, None, false)), Ok(vec![]));
+    let denied = ask(|request| error(request, libc::EPERM, None, false));
+    assert_eq!(denied.unwrap_err().errno(), Some(libc::EPERM));
+    let numbers = vec![(DEV_INDEX, 4), (PORT_INDEX, 2), (RES_LQPN, 17)];
+    let one = (message_type(cmd::RES_QP_GET_RAW), F_REQUEST, numbers);
+    assert_eq!(asked, vec![one; 4]);
 }

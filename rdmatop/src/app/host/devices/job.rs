@@ -14,12 +14,12 @@ use super::{
     groups::{self, Pace},
     known::Listed,
     owners::Owners,
-    removals,
+    paths, removals,
     schedule::{SharedProgress, Stage, Subject},
 };
 use rdmatop_model::{
     cause::{Cause, Concerns},
-    input::{DeviceGroups, DeviceReading, PortCounters, PsnReading, QpsSample, ReadAt},
+    input::{DeviceGroups, DeviceReading, PathReading, PortCounters, PsnReading, QpsSample, ReadAt},
 };
 use rdmatop_sources::{
     clock::now,
@@ -32,6 +32,7 @@ use rdmatop_sources::{
         sampler::{self, Want},
         transport::Transport,
     },
+    privileges::Raised,
     readers::Work,
     root::Root,
 };
@@ -80,6 +81,8 @@ pub(super) struct Ask {
     pub(super) pace: Pace,
     /// Numbers of the queue pairs whose PSNs are wanted.
     pub(super) psns: Vec<u32>,
+    /// Numbers of those whose peers are wanted.
+    pub(super) paths: Vec<u32>,
     pub(super) states: bool,
     pub(super) qps: bool,
     pub(super) counts: Counts,
@@ -149,6 +152,8 @@ pub(super) struct DeviceAnswer {
     pub(super) ports: Vec<PortCounters>,
     /// PSNs of its queue pairs.
     pub(super) psns: Vec<PsnReading>,
+    /// Whom its queue pairs send to.
+    pub(super) paths: Vec<PathReading>,
     /// Counters that its QPs are bound to.
     pub(super) groups: Option<DeviceGroups>,
     /// Bytes of its regions by process.
@@ -254,6 +259,7 @@ impl<T: Transport + Send> Reader<T> {
                     },
                 };
                 self.bound(&ask, before_ns, &mut answer);
+                self.paths(&ask, &mut answer);
                 answer
             }
             What::Again { listed, ask } => {
@@ -263,6 +269,7 @@ impl<T: Transport + Send> Reader<T> {
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
                 self.bound(&ask, before_ns, &mut answer);
+                self.paths(&ask, &mut answer);
                 answer
             }
             What::Removal { dir, device, before } => {
@@ -280,12 +287,18 @@ impl<T: Transport + Send> Reader<T> {
     }
 
     fn nldev(&mut self) -> Result<&mut Nldev<T>, NetlinkError> {
-        let nldev = match (self.nldev.take(), &self.place) {
-            (Some(nldev), _) => nldev,
-            (None, None) => (self.open)()?,
-            (None, Some(place)) => place.open(&self.open)?,
+        let nldev = match self.nldev.take() {
+            Some(nldev) => nldev,
+            None => self.connect()?,
         };
         Ok(self.nldev.insert(nldev))
+    }
+
+    fn connect(&self) -> Result<Nldev<T>, NetlinkError> {
+        match &self.place {
+            None => (self.open)(),
+            Some(place) => place.open(&self.open),
+        }
     }
 
     /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
@@ -297,6 +310,27 @@ impl<T: Transport + Send> Reader<T> {
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
             answer.groups = groups::read(nldev, &mut self.owners, listed, ask.pace, before_ns);
         }
+    }
+
+    /// Asks the firmware whom queue pairs send to, after all else of the device: it may be slow.
+    fn paths(&mut self, ask: &Ask, answer: &mut DeviceAnswer) {
+        if !ask.counters || ask.paused || answer.other || ask.paths.is_empty() {
+            return;
+        }
+        let Some(listed) = answer
+            .listed
+            .as_mut()
+            .filter(|listed| paths::may_ask(listed, now().mono_ns))
+        else {
+            return;
+        };
+        // The kernel asks for the right of who opened the socket, and of who sends.
+        let raised = Raised::for_counters();
+        let admin = self.connect();
+        if let (Some(nldev), Ok(mut admin)) = (&mut self.nldev, admin) {
+            answer.paths = paths::read((nldev, &mut admin), listed, &ask.paths);
+        }
+        drop(raised);
     }
 
     fn everyone(&mut self, before: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {

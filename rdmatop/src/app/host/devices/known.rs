@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{counters, dump::is_special, groups::Bound};
+use super::{counters, dump::is_special, groups::Bound, paths::Paths};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 use rdmatop_model::{
@@ -23,7 +23,8 @@ use rdmatop_sources::{
     },
     root::Root,
     sysfs::{
-        DeviceFacts, device_dir, is_failure, netdev_bond, netdev_down, netdev_mtu, netdev_pfc, read_device,
+        DeviceFacts, PortFacts, device_dir, is_failure, netdev_bond, netdev_down, netdev_mtu, netdev_pfc,
+        read_device,
     },
 };
 
@@ -44,8 +45,8 @@ pub(super) struct Known {
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
-    /// When the last dump of its QPs ended, and how long it took, ns.
-    dumped: Option<(u64, u64)>,
+    /// Since the last dump of its QPs.
+    dumped: Rest,
     /// Numbers of its QPs in the last dump, sorted.
     pub(super) numbers: Vec<u32>,
     /// Its counters moved between the last two readings.
@@ -54,13 +55,31 @@ pub(super) struct Known {
     checksum: Option<u64>,
     /// When counters of bound QPs were read, and whether there were any.
     pub(super) bound: Bound,
+    /// How its firmware answered for the peers of QPs.
+    pub(super) paths: Paths,
 }
 
-impl Known {
-    /// The longest rest of a device after a dump of its QPs, ns.
-    const MOST_REST: u64 = 10_000_000_000;
-    /// After a dump that took less it does not rest, ns: a tenth of the shortest refresh.
+/// When requests that cost the firmware of a device something last ended, and how long they took, ns. They take
+/// a tenth of the time at most, or are [`Rest::MOST`] apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest(Option<(u64, u64)>);
+
+impl Rest {
+    /// The longest rest, ns.
+    const MOST: u64 = 10_000_000_000;
+    /// After what took less it does not rest, ns: a tenth of the shortest refresh.
     const SHORT: u64 = 10_000_000;
+
+    pub(super) fn is_over(self, now_ns: u64) -> bool {
+        self.0.is_none_or(|(ended_ns, took_ns)| {
+            let rest = took_ns.saturating_mul(9).min(Self::MOST);
+            took_ns < Self::SHORT || now_ns.saturating_sub(ended_ns) >= rest
+        })
+    }
+
+    pub(super) fn begin(&mut self, after: Span) {
+        self.0 = Some((after.after_ns, after.after_ns.saturating_sub(after.before_ns)));
+    }
 }
 
 /// The network interface under a port.
@@ -235,18 +254,20 @@ impl Listed {
     }
 
     /// Whether its QPs may be dumped again. For each the kernel asks the driver (`fill_res_qp_entry` calls
-    /// `ib_query_qp`, drivers/infiniband/core/nldev.c), and that of mlx5 its firmware: long dumps take a
-    /// tenth of the time at most, or are [`Known::MOST_REST`] apart.
+    /// `ib_query_qp`, drivers/infiniband/core/nldev.c), and that of mlx5 its firmware.
     pub(super) fn dump_is_due(&self, now_ns: u64) -> bool {
-        self.known.dumped.is_none_or(|(ended_ns, took_ns)| {
-            let rest = took_ns.saturating_mul(9).min(Known::MOST_REST);
-            took_ns < Known::SHORT || now_ns.saturating_sub(ended_ns) >= rest
-        })
+        self.known.dumped.is_over(now_ns)
     }
 
     /// Records that a dump began and ended.
     pub(super) fn dump_took(&mut self, span: Span) {
-        self.known.dumped = Some((span.after_ns, span.after_ns.saturating_sub(span.before_ns)));
+        self.known.dumped.begin(span);
+    }
+
+    /// What sysfs said of a port.
+    pub(super) fn port_facts(&self, port: u32) -> Option<&PortFacts> {
+        let mut ports = self.known.facts.iter().flat_map(|facts| &facts.ports);
+        ports.find(|facts| facts.port == port)
     }
 
     /// Records a complete dump of a device that had `count` QPs just before.

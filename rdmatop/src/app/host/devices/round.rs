@@ -7,8 +7,8 @@ use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
     input::{
-        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PsnReading,
-        QpsSample,
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PathReading,
+        PsnReading, QpsSample,
     },
 };
 
@@ -33,6 +33,7 @@ pub(super) struct Round {
     dumps: Vec<QpsSample>,
     groups: Vec<DeviceGroups>,
     psns: Vec<PsnReading>,
+    paths: Vec<PathReading>,
 }
 
 /// What else the inputs of a round need.
@@ -75,6 +76,7 @@ impl Round {
             && self.dumps.is_empty()
             && self.groups.is_empty()
             && self.psns.is_empty()
+            && self.paths.is_empty()
     }
 
     /// Whether it sends which devices there are.
@@ -103,6 +105,7 @@ impl Round {
         self.dumps.extend(answer.qps);
         self.groups.extend(answer.groups);
         self.psns.extend(answer.psns);
+        self.paths.extend(answer.paths);
     }
 
     /// Sends everything.
@@ -154,6 +157,9 @@ impl Round {
         if some {
             own.errors = beside.qp_errors;
             out(Input::Qps(Box::new(own)));
+        }
+        if !self.paths.is_empty() {
+            out(Input::Paths(self.paths));
         }
         // Sent after the dumps, so that the engine knows the QPs of the groups.
         if !self.groups.is_empty() {

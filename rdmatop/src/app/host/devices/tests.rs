@@ -1,6 +1,7 @@
 //! What is requested when, with a made-up kernel.
 
 mod elsewhere;
+mod paths;
 mod rest;
 mod slow;
 
@@ -23,11 +24,12 @@ use rdmatop_sources::{
     netlink::{
         attr::{
             DEV_INDEX, DEV_NAME, PORT_INDEX, RES_CTX, RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PID, RES_QP,
-            RES_QP_ENTRY, RES_SQ_PSN, RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_CURR,
-            RES_SUMMARY_ENTRY_NAME, RES_TYPE, STAT_HWCOUNTER_ENTRY, STAT_HWCOUNTER_ENTRY_NAME,
-            STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, SYS_NETNS_MODE, cmd, message_type,
+            RES_QP_ENTRY, RES_RAW, RES_RQPN, RES_SQ_PSN, RES_STATE, RES_SUMMARY, RES_SUMMARY_ENTRY,
+            RES_SUMMARY_ENTRY_CURR, RES_SUMMARY_ENTRY_NAME, RES_TYPE, STAT_HWCOUNTER_ENTRY,
+            STAT_HWCOUNTER_ENTRY_NAME, STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS, SYS_NETNS_MODE, cmd,
+            message_type,
         },
-        record::Summary,
+        record::{QpContext, Summary},
         transport::{Datagram, Progress, Sink},
         wire::{Attrs, DONE, ERROR, F_DUMP, F_DUMP_INTR, F_MULTI, Message, MessageWriter, Messages},
     },
@@ -59,6 +61,11 @@ struct Made {
     sleeps_in: Option<u16>,
     /// What its driver logs when its counters are read.
     logs: &'static [&'static str],
+    /// What the firmware has of QPs that have a peer, and with which errno it is refused.
+    contexts: Vec<QpContext>,
+    denies: i32,
+    /// Bytes that it sends in their place.
+    raw: Option<Vec<u8>>,
     /// QPs that the next dumps leave out although they live, one list for each dump.
     left_out: Vec<Vec<u32>>,
 }
@@ -183,8 +190,29 @@ fn user(writer: MessageWriter, (number, psn): (u32, u32)) -> MessageWriter {
 }
 
 fn one_qp(request: &Message<'_>, index: u32, number: u32, made: &Made) -> Vec<u8> {
+    let context = made.contexts.iter().find(|context| context.qpn == number);
+    let told = |writer: MessageWriter| match context {
+        Some(context) => writer
+            .u8(RES_STATE, context.state.0)
+            .u32(RES_RQPN, context.remote_qpn)
+            .u32(PORT_INDEX, context.port),
+        None => writer,
+    };
     match made.qps.iter().find(|(qpn, _)| *qpn == number) {
-        Some(qp) => user(named(request, index), *qp).finish(),
+        Some(qp) => told(user(named(request, index), *qp)).finish(),
+        None => refused(request, libc::ENOENT),
+    }
+}
+
+/// The context of a queue pair as its firmware sends it.
+fn context(request: &Message<'_>, index: u32, number: u32, made: &Made) -> Vec<u8> {
+    let context = made.contexts.iter().find(|context| context.qpn == number);
+    match context {
+        _ if made.denies != 0 => refused(request, made.denies),
+        Some(context) => {
+            let raw = made.raw.clone().unwrap_or_else(|| context.encode());
+            named(request, index).bytes(RES_RAW, &raw).finish()
+        }
         None => refused(request, libc::ENOENT),
     }
 }
@@ -287,6 +315,9 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
                 _ => return vec![refused(request, libc::EINVAL)],
             }
             vec![one_qp(request, index, number.unwrap_or(0), one(index))]
+        }
+        (cmd::RES_QP_GET_RAW, Some(index)) => {
+            vec![context(request, index, number.unwrap_or(0), one(index))]
         }
         (cmd::RES_QP_GET, Some(index)) if one(index).errno != 0 => {
             let part = qps(request, index, one(index), &left_out);
