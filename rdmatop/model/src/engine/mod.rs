@@ -36,6 +36,7 @@ mod meter;
 mod names;
 mod no_slot;
 mod overlooked;
+mod port_users;
 mod ports;
 mod processes;
 mod programs;
@@ -237,13 +238,13 @@ impl Engine {
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
             Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {
-                let shares = &mut self.snapshots.shares;
-                if let Some(facts) = shares.learn(*facts, &self.machine.processes) {
+                let users = &mut self.snapshots.shares.users;
+                if let Some(facts) = users.learn(*facts, &self.machine.processes) {
                     self.learn(&facts, now_ns);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
-                self.snapshots.shares.gone(pid);
+                self.snapshots.shares.users.gone(pid);
                 let uid = self.machine.processes.holder(pid);
                 let made = uid.is_some_and(|uid| self.devx.has(uid));
                 self.machine.devices.may_be_left(pid, made);
@@ -306,7 +307,7 @@ impl Engine {
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
         self.forget(now);
         let now_ns = now.mono_ns;
-        for facts in self.snapshots.shares.take_met(&self.machine.processes) {
+        for facts in self.snapshots.shares.users.take_met(&self.machine.processes) {
             self.learn(&facts, now_ns);
         }
         let Self {
@@ -379,7 +380,7 @@ impl Engine {
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
     pub fn needs(&mut self) -> Needs {
         let mut processes = self.machine.processes.take_wanted();
-        processes.extend(self.snapshots.shares.take_wanted());
+        processes.extend(self.snapshots.shares.users.take_wanted());
         processes.sort_unstable();
         processes.dedup();
         let mut locked = self.verbs.take_short_of_memory(&self.machine.processes);
