@@ -220,4 +220,4 @@ fn surplus(port: &PortRates, qps: &[QpRates]) -> [f64; 2] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -364,11 +364,21 @@ fn packets_of_others_make_it_a_bound_again() {
 fn a_psn_that_may_have_gone_round_gives_nothing() {
     let mut nic = Shared::new(1, vec![sender(10, 231, 4_000_000), sender(11, 232, 11_000_000)]);
     assert!(is_share(&nic.seconds(4), 231, 4_000_000), "less than once");
-    // So many that one of them may have, or have gone back.
-    nic.pairs[1].moves[0] = 12_000_000;
-    assert!(is_bound(&nic.seconds(2), 231));
     nic.pairs[1].moves[0] = (1 << 24) + 20_000;
-    assert!(is_bound(&nic.seconds(2), 231));
+    assert!(is_bound(&nic.seconds(2), 231), "once");
+    // More than once by several.
+    nic.pairs = (10..14)
+        .map(|qpn| sender(qpn, 221 + qpn % 2, 6_000_000))
+        .collect();
+    assert!(is_share(&nic.seconds(4), 221, 12_000_000));
+    // In the other direction as many packets may be answers to READs.
+    (14..17).for_each(|qpn| {
+        nic.pairs.push(Pair {
+            moves: [0, 6_000_000],
+            ..sender(qpn, 222, 0)
+        });
+    });
+    assert!(is_bound(&nic.seconds(4), 221));
 }
 
 #[test]
