@@ -91,6 +91,11 @@ fn is_partial(counter: Option<&Counter>) -> bool {
     counter.is_some_and(|counter| counter.rate_known() == Known::AtLeast)
 }
 
+/// Bytes per second of a process. Of a share by PSN the certain part is known: a lower bound.
+fn byte_rate(certain: Option<f64>, counter: Option<Counter>, is_bound: bool) -> String {
+    cell(certain, is_bound || counter.is_some_and(Counter::is_share))
+}
+
 /// Work requests show what receives and READs bring, but not what peers WRITE.
 fn is_received_in_part(live: &LiveProcess) -> bool {
     let by_work_requests = |counter: Counter| matches!(counter.source, Source::Ebpf | Source::Uprobe);
@@ -178,8 +183,8 @@ fn processes(out: &mut String, now: &Now) {
             live.pid,
             cut(&live.comm, 12),
             qps,
-            cell(tx, is_partial(live.tx_bytes.as_ref())),
-            cell(rx, is_received_in_part(live)),
+            byte_rate(tx, live.tx_bytes, is_partial(live.tx_bytes.as_ref())),
+            byte_rate(rx, live.rx_bytes, is_received_in_part(live)),
             cell(
                 work.map(|(sent, received)| sent + received),
                 [&live.tx_wr, &live.rx_wr]
@@ -294,6 +299,15 @@ fn ports(out: &mut String, now: &Now) {
 mod tests {
     use super::*;
     use rdmatop_model::value::RateIs;
+
+    #[test]
+    fn a_share_by_psn_is_a_lower_bound() {
+        let shown = |source| {
+            let counter = Counter::whole(1, Some(200.0), source);
+            byte_rate(counter.certain_rate(), Some(counter), false)
+        };
+        assert_eq!([shown(Source::Port), shown(Source::Psn)], ["200", ">190"]);
+    }
 
     #[test]
     fn a_share_of_which_a_bound_is_known_has_its_sign() {
