@@ -21,9 +21,6 @@ pub enum Source {
     Hw,
     /// Counted by the port that no other process can have used: packets with headers.
     Port,
-    /// The process's share of what its ports counted, by the PSNs of their queue pairs: packets with headers,
-    /// at most 5 % wrong, or a bound.
-    Psn,
     /// RDMA netlink (nldev).
     Netlink,
     /// A file under /sys.
@@ -33,12 +30,15 @@ pub enum Source {
     /// TCP connections by sock_diag(7).
     #[serde(rename = "sock_diag")]
     SockDiag,
+    /// The process's share of what its ports counted, by the PSNs of their queue pairs: packets with headers,
+    /// at most 5 % wrong, or a bound.
+    Psn,
     /// Derived, not counted (for example packets from the movement of a PSN).
     Est,
 }
 
 /// How far a share by PSN may be from the truth, as a part of it ([`Source::Psn`]).
-const MIDDLE_IS_WITHIN: f64 = 0.05;
+pub(crate) const MIDDLE_IS_WITHIN: f64 = 0.05;
 
 /// How certain a rate is, where that differs from its total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,11 +109,15 @@ impl Counter {
         }
     }
 
+    /// Whether the rate is the middle of two bounds, of which the truth may be a little off.
+    pub fn is_share(self) -> bool {
+        self.source == Source::Psn && self.rate_known() == Known::Exact
+    }
+
     /// The rate of which it is certain that so much moved; `None` where that is not known.
     pub fn certain_rate(self) -> Option<f64> {
         let known = self.rate.filter(|_| self.rate_known() != Known::AtMost)?;
-        let is_share = self.source == Source::Psn && self.rate_known() == Known::Exact;
-        Some(if is_share {
+        Some(if self.is_share() {
             known * (1.0 - MIDDLE_IS_WITHIN)
         } else {
             known
@@ -123,12 +127,22 @@ impl Counter {
     /// The rate of which it is certain that no more moved; `None` where that is not known.
     pub fn most_rate(self) -> Option<f64> {
         let known = self.rate.filter(|_| self.rate_known() != Known::AtLeast)?;
-        let is_share = self.source == Source::Psn && self.rate_known() == Known::Exact;
-        Some(if is_share {
+        Some(if self.is_share() {
             known * (1.0 + MIDDLE_IS_WITHIN)
         } else {
             known
         })
+    }
+
+    /// The sum with something of which nothing is known: a lower bound.
+    #[must_use]
+    pub fn plus_unknown(self) -> Self {
+        Self {
+            rate: self.certain_rate(),
+            partial: true,
+            rate_is: RateIs::AsTotal,
+            ..self
+        }
     }
 
     /// The sum. The rate is known when both are. A bound makes the sum one; of an upper and a lower one
@@ -140,11 +154,10 @@ impl Counter {
         let has = |bound| bounds.contains(&bound);
         let mixed = has(Known::AtMost) && has(Known::AtLeast);
         let part = |counter: Self| {
-            // The middle of two bounds: in a bound it counts with its own.
-            let middle = counter.source == Source::Psn && counter.rate_known() == Known::Exact;
             let factor = match counter.rate_known() {
                 Known::AtMost if mixed => 0.0,
-                _ if !middle => 1.0,
+                // In a bound the middle of two counts with its own.
+                _ if !counter.is_share() => 1.0,
                 _ if has(Known::AtLeast) => 1.0 - MIDDLE_IS_WITHIN,
                 _ if has(Known::AtMost) => 1.0 + MIDDLE_IS_WITHIN,
                 _ => 1.0,
@@ -251,7 +264,14 @@ impl<'a, T> IntoIterator for &'a Shared<T> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "made-up counts are small and not negative"
+)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -295,6 +315,110 @@ mod tests {
             Counter::whole(u64::MAX, None, Source::Netlink).plus(known).total,
             u64::MAX
         );
+    }
+
+    /// A part of a sum, with its true total and rate.
+    fn part() -> impl Strategy<Value = (Counter, u64, f64)> {
+        let exact = prop::sample::select(vec![
+            Source::Ebpf,
+            Source::Uprobe,
+            Source::Hw,
+            Source::Port,
+            Source::Netlink,
+        ]);
+        let any = prop::sample::select(vec![Source::Ebpf, Source::Hw, Source::Port, Source::Psn]);
+        let numbers = (0_u64..1 << 40, 0.0..1e10_f64, 0.0..1.0_f64);
+        (numbers, exact, any, 0..6).prop_map(|((total, rate, off), exact, any, kind)| {
+            let whole = Counter::whole(total, Some(rate), exact);
+            let short = (total as f64 * off) as u64;
+            let counter = match kind {
+                0 => whole,
+                1 => Counter { rate: None, ..whole },
+                // Exact now, although what was before is not known.
+                2 => Counter {
+                    total: short,
+                    partial: true,
+                    rate_is: RateIs::Exact,
+                    ..whole
+                },
+                3 => Counter {
+                    total: short,
+                    rate: Some(rate * off),
+                    partial: true,
+                    source: any,
+                    ..whole
+                },
+                4 => Counter {
+                    total: short,
+                    rate: Some(rate * (1.0 + off)),
+                    partial: true,
+                    rate_is: RateIs::AtMost,
+                    source: any,
+                },
+                // The truth is between bounds of which one is at most 1.1 of the other.
+                _ => Counter {
+                    total: short,
+                    rate: Some(rate * 1.05 / (1.0 + 0.1 * off)),
+                    partial: true,
+                    rate_is: RateIs::Exact,
+                    source: Source::Psn,
+                },
+            };
+            (counter, total, rate)
+        })
+    }
+
+    fn is_true(sum: Counter, total: u64, rate: f64) {
+        match sum.total_known() {
+            Known::Exact => assert_eq!(sum.total, total),
+            _ => assert!(sum.total <= total, "{sum:?} of {total}"),
+        }
+        let Some(shown) = sum.rate else { return };
+        let error = rate * 1e-9;
+        let is_right = match sum.rate_known() {
+            Known::Exact if sum.source == Source::Psn => {
+                (shown - rate).abs() <= rate * MIDDLE_IS_WITHIN + error
+            }
+            Known::Exact => (shown - rate).abs() <= error,
+            Known::AtMost => shown >= rate - error,
+            Known::AtLeast => shown <= rate + error,
+        };
+        assert!(is_right, "{sum:?} of {rate}");
+        assert!(
+            sum.certain_rate().is_none_or(|certain| certain <= rate + error),
+            "{sum:?}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_says_no_more_than_its_weakest_part_in_whatever_order(
+            parts in prop::collection::vec(part(), 1..6),
+            at in any::<prop::sample::Index>(),
+            has_unknown: bool,
+        ) {
+            let total = parts.iter().map(|(_, total, _)| total).sum();
+            let rate: f64 = parts.iter().map(|(.., rate)| rate).sum();
+            let sum = |parts: &[(Counter, u64, f64)]| {
+                parts.iter().map(|(counter, ..)| *counter).reduce(Counter::plus)
+            };
+            // Also the sum of two sums.
+            let (first, last) = parts.split_at(at.index(parts.len()));
+            let mut all = match (sum(first), sum(last)) {
+                (Some(one), Some(other)) => one.plus(other),
+                (one, other) => one.or(other).unwrap(),
+            };
+            if has_unknown {
+                all = all.plus_unknown();
+                prop_assert!(all.rate.is_none() || all.rate_known() == Known::AtLeast);
+            }
+            is_true(all, total, rate);
+            let weakest = parts.iter().map(|(counter, ..)| counter.source).max();
+            prop_assert_eq!(Some(all.source), weakest);
+            if parts.iter().any(|(counter, ..)| counter.rate.is_none()) {
+                prop_assert_eq!(all.rate, None);
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A destroy names only the object's number in its file, so the table keeps what each number is. The kernel
 //! destroys the objects of a file with it, without a call: they are gone when their process has ended, or has
 //! been among those that have the device open and is no more. A file that another process has got from it
-//! outlives it: the kernel then lists a context without a process, and `shares.rs` takes the device for one
-//! that anybody may use. Where it lists no contexts, only a search of open files after the end tells.
+//! outlives it: the kernel then lists a context without a process, and `port_users.rs` takes the device for
+//! one that anybody may use. Where it lists no contexts, only a search of open files after the end tells.
 //!
 //! A call can also change queue pairs that the kernel lists, whosever: from then on the states, PSNs and path
 //! MTUs of all queue pairs of the device may be others than records say.

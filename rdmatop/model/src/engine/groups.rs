@@ -13,15 +13,17 @@ use super::{
     machine::Machine,
     meter::Meter,
     names::Names,
+    others::{Counted, OnPort},
     programs::Programs,
     providers::Provider,
+    psn_batches::Place,
     qp::{Key, Qp},
     qps::Qps,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource, ReadAt},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -30,6 +32,7 @@ use crate::{
 const TX_BYTES: &str = "rdma_tx_bytes";
 const RX_BYTES: &str = "rdma_rx_bytes";
 const TX_PACKETS: &str = "rdma_tx_packets";
+const RX_PACKETS: &str = "rdma_rx_packets";
 /// How many QP numbers and causes a line names.
 const NAMED: usize = 8;
 
@@ -41,6 +44,8 @@ struct Group {
     port: u32,
     mode: Arc<str>,
     process: Option<u64>,
+    /// The last reading said so of all its QPs.
+    is_its: bool,
     qps: Arc<[u32]>,
     counters: Vec<(Arc<str>, Meter)>,
 }
@@ -57,6 +62,15 @@ impl Group {
         let (_, meter) = counters.find(|(known, _)| **known == *name)?;
         Some(meter.counter(Source::Hw, now_ns))
     }
+
+    /// What it has counted, if the NIC counts all of these.
+    fn counted(&self, now_ns: u64) -> Option<Counted> {
+        let of = |name| Some(self.counter(name, now_ns)?.total);
+        Some(Counted {
+            bytes: [of(TX_BYTES)?, of(RX_BYTES)?],
+            packets: [of(TX_PACKETS)?, of(RX_PACKETS)?],
+        })
+    }
 }
 
 /// The counters.
@@ -68,7 +82,7 @@ pub(super) struct Groups {
     /// QPs that are bound, by device and number, and whether the counter counts packets.
     bound: HashMap<(u64, u32), bool>,
     /// When the counters of a device were last read.
-    read_ns: BTreeMap<u64, u64>,
+    read_at: BTreeMap<u64, ReadAt>,
     pub(super) hw_counters: Option<Arc<HwCountersReport>>,
 }
 
@@ -195,7 +209,8 @@ impl Groups {
             return BTreeSet::new();
         }
         let uncovered = |qp: &&Qp| {
-            let read_ns = self.read_ns.get(&qp.key.device).copied().unwrap_or(u64::MAX);
+            let read_at = self.read_at.get(&qp.key.device);
+            let read_ns = read_at.map_or(u64::MAX, |at| at.mono_ns);
             qp.lives()
                 && qp.first_ns < read_ns
                 && qp.row().state != Some(QpState(0))
@@ -230,6 +245,20 @@ impl Groups {
             tx_packets: sum(TX_PACKETS),
             rates_are_whole: !uncovered && own.iter().all(|group| group.counts_bytes()),
         })
+    }
+
+    /// What was counted of processes on each port, with the time of the reading.
+    pub(super) fn on_ports(&self, now_ns: u64) -> BTreeMap<Place, (ReadAt, OnPort)> {
+        let mut ports: BTreeMap<Place, (ReadAt, OnPort)> = BTreeMap::new();
+        for group in self.all.iter().filter(|group| group.is_its) {
+            let known = group.process.zip(group.counted(now_ns));
+            if let (Some((process, counted)), Some(at)) = (known, self.read_at.get(&group.device)) {
+                let port = ports.entry((group.device, group.port));
+                let (_, of_port) = port.or_insert_with(|| (*at, OnPort::new()));
+                of_port.insert((process, group.id), counted);
+            }
+        }
+        ports
     }
 
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
@@ -268,10 +297,14 @@ impl Groups {
         names: &mut Names,
     ) {
         let at = read.at;
-        if self.read_ns.get(&device).is_some_and(|last| at.mono_ns <= *last) {
+        if self
+            .read_at
+            .get(&device)
+            .is_some_and(|last| at.mono_ns <= last.mono_ns)
+        {
             return;
         }
-        self.read_ns.insert(device, at.mono_ns);
+        self.read_at.insert(device, at);
         let (mut before, others): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|group| group.device == device);
@@ -290,11 +323,13 @@ impl Groups {
                     port: reading.port,
                     mode: names.of(reading.mode.as_bytes()),
                     process,
+                    is_its: false,
                     qps: Arc::default(),
                     counters: Vec::new(),
                 },
             };
             group.process = process.or(group.process);
+            group.is_its = process.is_some();
             if *group.qps != *reading.qps {
                 group.qps = reading.qps.into();
             }

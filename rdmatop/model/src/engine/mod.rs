@@ -35,8 +35,10 @@ mod memory;
 mod meter;
 mod names;
 mod no_slot;
+mod others;
 mod overlooked;
 mod paths;
+mod port_users;
 mod ports;
 mod processes;
 mod programs;
@@ -237,17 +239,21 @@ impl Engine {
                 .apply(&sample, &mut self.machine, &self.losses, now_ns),
             Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
             Input::UprobesOver => self.programs.probes_over(&mut self.machine),
-            Input::Groups(sample) => self.groups.apply(*sample, &mut self.machine, &self.programs),
+            Input::Groups(sample) => {
+                self.groups.apply(*sample, &mut self.machine, &self.programs);
+                let shares = &mut self.snapshots.shares;
+                shares.counted(&self.groups, &self.machine.devices, now_ns);
+            }
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
             Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {
-                let shares = &mut self.snapshots.shares;
-                if let Some(facts) = shares.learn(*facts, &self.machine.processes) {
+                let users = &mut self.snapshots.shares.users;
+                if let Some(facts) = users.learn(*facts, &self.machine.processes) {
                     self.learn(&facts, now_ns);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
-                self.snapshots.shares.gone(pid);
+                self.snapshots.shares.users.gone(pid);
                 let uid = self.machine.processes.holder(pid);
                 let made = uid.is_some_and(|uid| self.devx.has(uid));
                 self.machine.devices.may_be_left(pid, made);
@@ -309,7 +315,7 @@ impl Engine {
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
         self.forget(now);
         let now_ns = now.mono_ns;
-        for facts in self.snapshots.shares.take_met(&self.machine.processes) {
+        for facts in self.snapshots.shares.users.take_met(&self.machine.processes) {
             self.learn(&facts, now_ns);
         }
         let Self {
@@ -384,7 +390,7 @@ impl Engine {
     /// What the engine lacks and the next round of reading should bring. Each process is in one answer only.
     pub fn needs(&mut self) -> Needs {
         let mut processes = self.machine.processes.take_wanted();
-        processes.extend(self.snapshots.shares.take_wanted());
+        processes.extend(self.snapshots.shares.users.take_wanted());
         processes.sort_unstable();
         processes.dedup();
         let mut locked = self.verbs.take_short_of_memory(&self.machine.processes);

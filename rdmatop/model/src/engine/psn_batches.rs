@@ -13,7 +13,7 @@ use crate::{
     ib::{QpState, QpType},
     input::PsnReading,
     judgement::is_of_the_core,
-    snapshot::QpRow,
+    snapshot::{QpRow, may_go_round},
 };
 
 /// Requests for single queue pairs in each second at most, on all devices together: each costs a command of the
@@ -25,7 +25,7 @@ const ENOUGH: u64 = 1000;
 const STILL: u32 = 3;
 const QUIET_NS: u64 = 600 * SECOND;
 /// A PSN has 24 bits. A QP that went back to an older packet by less than the rest is known from one that
-/// went on.
+/// went further than this.
 const ROUND: u64 = (1 << 24) - (1 << 20);
 /// A share is shown for so long after it was read, ns, or for twice the time that it is of.
 const FRESH_NS: u64 = 3 * SECOND;
@@ -163,7 +163,7 @@ impl Batches {
                 port.shown = last.until(&new, rows(), (told_ns, others));
                 if last.psns_moved(&new) {
                     port.still = 0;
-                } else if last.packets(&new) >= ENOUGH {
+                } else if last.packets(&new).into_iter().sum::<u64>() >= ENOUGH {
                     port.still += 1;
                 }
             }
@@ -249,20 +249,19 @@ fn is_another(qp: &QpRow, since_ns: u64) -> bool {
 }
 
 /// When it was made or modified last, if that was seen.
-fn changed_ns(qp: &QpRow) -> Option<u64> {
+pub(super) fn changed_ns(qp: &QpRow) -> Option<u64> {
     qp.timeline.last().map(|step| step.mono_ns).max(qp.born_mono_ns)
 }
 
 /// Whether a queue pair can move packets in this state: RTR, RTS or SQD.
-fn is_able(state: Option<QpState>) -> bool {
+pub(super) fn is_able(state: Option<QpState>) -> bool {
     state.is_some_and(|state| matches!(state.0, 2..=4))
 }
 
 impl Batch {
-    /// Packets of the port both ways up to a later reading.
-    fn packets(&self, new: &Self) -> u64 {
-        let moved = |way: usize| new.port.packets[way].0.saturating_sub(self.port.packets[way].0);
-        moved(0).saturating_add(moved(1))
+    /// Packets that the port sent and received up to a later reading.
+    fn packets(&self, new: &Self) -> [u64; 2] {
+        [0, 1].map(|way| new.port.packets[way].0.saturating_sub(self.port.packets[way].0))
     }
 
     /// How much later than the port's packets its last PSN was read.
@@ -289,11 +288,8 @@ impl Batch {
             .at_ns
             .checked_sub(self.at_ns)
             .filter(|ns| *ns >= MIN_INTERVAL_NS)?;
-        let passed = self.packets(new);
-        // A PSN may have gone round.
-        if passed >= ROUND {
-            return None;
-        }
+        let packets = self.packets(new);
+        let passed = packets[0].saturating_add(packets[1]);
         let rate = |before: (u64, u64), now: (u64, u64)| {
             let ns = now.1.checked_sub(before.1).filter(|ns| *ns >= MIN_INTERVAL_NS)?;
             Some(per_second(now.0.checked_sub(before.0)?, ns))
@@ -332,8 +328,13 @@ impl Batch {
             has_ethernet: port.has_ethernet,
             between: [0, 1].map(|way| (self.late_ns(way) + new.late_ns(way)) as f64 / elapsed as f64),
         };
+        let mut ways = ways(&rates, &qps);
+        let between = rates.between[0].max(rates.between[1]);
+        for (way, shown) in ways.iter_mut().enumerate() {
+            shown.take_if(|_| may_go_round(packets[way] as f64, packets[1 - way] as f64, between));
+        }
         Some(Shown {
-            ways: ways(&rates, &qps),
+            ways,
             seconds: elapsed as f64 / SECOND as f64,
             until_ns: new.at_ns.saturating_add(FRESH_NS.max(elapsed.saturating_mul(2))),
             is_new: true,
@@ -342,7 +343,7 @@ impl Batch {
 }
 
 /// Whether a record of each modify of a queue pair was read, if none was lost since `told_ns`; 0: ever.
-fn is_told(row: &QpRow, told_ns: u64) -> bool {
+pub(super) fn is_told(row: &QpRow, told_ns: u64) -> bool {
     told_ns == 0 || row.born_mono_ns.is_some_and(|born_ns| born_ns > told_ns)
 }
 
@@ -378,8 +379,208 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "made-up counts are small and not negative"
+)]
 mod tests {
-    use super::*;
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::{
+        super::psn_shares::tests::{LARGE, Pair, Truth, Work, pair},
+        *,
+    };
+    use crate::ib::Gid;
+
+    /// What two readings a second apart say of this traffic, by counters as they are and PSNs of 24 bits.
+    fn read(truth: &Truth, starts: u32) -> [Option<Way>; 2] {
+        let port = &truth.port;
+        let counted = |at_ns: u64, part: f64| PortTotals {
+            packets: port
+                .packets
+                .map(|packets| ((packets * part).floor() as u64, at_ns)),
+            bytes: port.bytes.map(|bytes| ((bytes * part).floor() as u64, at_ns)),
+            reads: Some(if port.no_reads { 0 } else { (part * 9.0) as u64 }),
+            again: Some(if port.answers[0] { 0 } else { (part * 9.0) as u64 }),
+            has_ethernet: port.has_ethernet,
+        };
+        let batch = |at_ns: u64, part: f64| {
+            let psn = |moved: f64| Some(starts.wrapping_add((moved * part) as u32) & 0xff_ffff);
+            let reading = |(qpn, qp): (u32, &QpRates)| {
+                let reading = PsnReading {
+                    device_index: 0,
+                    port: Some(1),
+                    qpn,
+                    state: Some(QpState::RTS),
+                    sq_psn: psn(qp.psns[0]),
+                    rq_psn: psn(qp.psns[1]),
+                    at_ns,
+                };
+                (qpn, reading)
+            };
+            Batch {
+                at_ns,
+                port: counted(at_ns, part),
+                qps: (0..).zip(&truth.qps).map(reading).collect(),
+            }
+        };
+        let row = |(qpn, qp): (u32, &QpRates)| QpRow {
+            qpn,
+            qp_type: Some(QpType::RC),
+            state: Some(QpState::RTS),
+            process_uid: qp.user,
+            path_mtu: qp.path_mtu,
+            remote_gid: Some(if qp.is_ipv4 {
+                Gid(Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets())
+            } else {
+                Gid([9; 16])
+            }),
+            ..QpRow::default()
+        };
+        let rows: Vec<QpRow> = (0..).zip(&truth.qps).map(row).collect();
+        let shown = batch(SECOND, 0.0).until(&batch(2 * SECOND, 1.0), rows.iter(), (0, truth.hides));
+        shown.map(|shown| shown.ways).unwrap_or_default()
+    }
+
+    /// So many queue pairs of a user, which move together what the link carries of so many Gb/s.
+    fn fast(user: u64, work: Work, mtu: u16, count: u32, gigabits: f64) -> Vec<Pair> {
+        let each = LARGE.size.div_ceil(mtu.into()) * u32::from(mtu) + 62;
+        let messages = gigabits * 1e9 / 8.0 / f64::from(each) / f64::from(count);
+        let pair = Pair {
+            user,
+            work,
+            mtu,
+            messages: messages as u32,
+            ..LARGE
+        };
+        vec![pair; count as usize]
+    }
+
+    #[test]
+    fn both_ways_of_400_gigabits_and_one_of_800_are_shared_within_a_second() {
+        let both = [Work::Writes, Work::IsWritten].map(|work| {
+            let of = |user, gigabits| fast(user, work, 4096, 4, gigabits);
+            [of(1, 100.0), of(2, 300.0)].concat()
+        });
+        let truth = Truth::of(&both.concat(), true);
+        assert_eq!(truth.holds(&read(&truth, 77)), [[Some(true); 2]; 2]);
+        // 64 million packets: no PSN of eight queue pairs goes round.
+        let one = [
+            fast(1, Work::Writes, 1024, 8, 200.0),
+            fast(2, Work::Writes, 1024, 8, 400.0),
+        ];
+        let truth = Truth::of(&one.concat(), true);
+        assert!(truth.port.packets[0] > 6e7);
+        assert_eq!(truth.holds(&read(&truth, 77)), [[Some(true), None]; 2]);
+        // One of them has them all: each goes round, and the packets are not explained.
+        let one = [
+            fast(1, Work::Writes, 1024, 8, 100.0),
+            fast(2, Work::Writes, 1024, 1, 500.0),
+        ];
+        let truth = Truth::of(&one.concat(), true);
+        assert_eq!(truth.holds(&read(&truth, 77)), [[None; 2]; 2]);
+        // 800 Gb/s both ways are too many.
+        let both = [Work::Writes, Work::IsWritten].map(|work| {
+            let of = |user| fast(user, work, 4096, 8, 400.0);
+            [of(1), of(2)].concat()
+        });
+        let truth = Truth::of(&both.concat(), true);
+        assert_eq!(truth.holds(&read(&truth, 77)), [[None; 2]; 2]);
+    }
+
+    /// Packets of 1024 bytes of the first user, with answers to READs of 4096 bytes of the second, on a queue
+    /// pair that is written to as well, in so many packets.
+    fn answers_beside(written: u32) -> Truth {
+        let answers = Pair {
+            user: 2,
+            work: Work::IsRead,
+            messages: 10_000,
+            ..LARGE
+        };
+        let is_written = Pair {
+            work: Work::IsWritten,
+            messages: written / 256,
+            ..answers.clone()
+        };
+        let mut pairs = fast(1, Work::Writes, 1024, 9, 760.0);
+        pairs.extend([answers, is_written]);
+        let mut truth = Truth::of(&pairs, true);
+        // The last two.
+        truth.join(|number| number == 10);
+        truth
+    }
+
+    #[test]
+    fn answers_on_a_queue_pair_that_went_round_are_not_taken_for_few() {
+        let truth = answers_beside(8_000_000);
+        assert!(read(&truth, 5)[0].is_some());
+        truth.holds(&read(&truth, 5));
+        let truth = answers_beside(14_300_000);
+        assert!(truth.qps.iter().any(|qp| qp.psns[1] >= f64::from(1 << 24)));
+        assert!(read(&truth, 5)[0].is_none());
+    }
+
+    /// Traffic of up to 800 Gb/s each way, of which some queue pairs move about as much as a PSN goes round.
+    fn traffic() -> impl Strategy<Value = Vec<Pair>> {
+        let mtu = prop::sample::select(vec![1024_u16, 2048, 4096]);
+        let packets = prop_oneof![
+            3 => 0_u32..60_000_000,
+            2 => (1_u32..3, -600_000_i32..4_000_000).prop_map(|(rounds, off)| (rounds << 24).saturating_add_signed(off)),
+            1 => 0_u32..3_000_000,
+        ];
+        let size = prop::sample::select(vec![512_u32, 4096, 5000, 1 << 20]);
+        let pair = (pair(), mtu, packets, size).prop_map(|(pair, mtu, packets, size)| Pair {
+            messages: packets / size.div_ceil(mtu.into()),
+            user: pair.user % 3,
+            mtu,
+            size,
+            ..pair
+        });
+        prop::collection::vec(pair, 1..8)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 16 * ProptestConfig::default().cases, ..ProptestConfig::default() })]
+        #[test]
+        fn no_share_is_false_whatever_psns_went_round(
+            mut pairs in traffic(),
+            counts_reads: bool,
+            nothing_again in prop::bool::weighted(0.7),
+            all_seen in prop::bool::weighted(0.7),
+            starts: u32,
+            joins in any::<u64>(),
+            times in 1_u32..30,
+        ) {
+            let mut bytes = [0.0; 2];
+            for pair in &mut pairs {
+                if nothing_again {
+                    pair.again = 0;
+                }
+                if all_seen {
+                    pair.seen = [true; 3];
+                }
+                let way = usize::from(matches!(pair.work, Work::Reads | Work::IsWritten));
+                bytes[way] += f64::from(pair.messages) * f64::from(pair.size);
+            }
+            let most = bytes[0].max(bytes[1]);
+            for pair in pairs.iter_mut().filter(|_| most > 1e11) {
+                pair.messages = (f64::from(pair.messages) * 1e11 / most) as u32;
+            }
+            // Many queue pairs of one kind, as jobs have: together they move what one PSN could not count.
+            let first = pairs[0].clone();
+            if first.messages / times > 0 {
+                pairs[0].messages /= times;
+                let more = vec![pairs[0].clone(); times as usize - 1];
+                pairs.extend(more);
+            }
+            let mut truth = Truth::of(&pairs, counts_reads);
+            truth.join(|number| joins >> (number % 64) & 1 != 0);
+            truth.holds(&read(&truth, starts));
+        }
+    }
 
     #[test]
     fn a_loss_casts_doubt_on_the_path_mtu_of_what_was_there_alone() {

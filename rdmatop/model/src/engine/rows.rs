@@ -172,14 +172,20 @@ fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traff
             source: Source::Hw,
         });
     }
-    let counters = [traffic.tx_bytes, traffic.rx_bytes].into_iter().flatten();
-    let source = counters.map(|counter| counter.source).max()?;
-    let [tx, rx] = traffic.ways();
+    let counters = [traffic.tx_bytes, traffic.rx_bytes];
+    let source = counters.iter().flatten().map(|counter| counter.source).max()?;
+    let whole = matches!(source, Source::Port | Source::Psn);
+    let exact = |counter: Counter| counter.rate.filter(|_| counter.rate_known() == Known::Exact);
+    let [tx, rx] = if whole {
+        counters.map(|counter| counter.and_then(exact))
+    } else {
+        traffic.ways()
+    };
     Some(Recent {
         ns: 0,
         tx,
         rx,
-        whole: matches!(source, Source::Port | Source::Psn),
+        whole,
         source,
     })
 }

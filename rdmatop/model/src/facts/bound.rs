@@ -17,7 +17,7 @@ pub struct Bound {
     pub seconds: f64,
     /// Processes of the job with queue pairs.
     pub processes: u64,
-    /// What counted the bytes.
+    /// What counted the bytes: of several sources the one that says least.
     pub source: Source,
     /// What the job waits for, `communication` or `compute`; `None` when there is no verdict.
     pub verdict: Option<&'static str>,
@@ -50,7 +50,11 @@ impl GpuUse {
 impl Bound {
     /// The judgement in one line of words.
     pub fn line(&self) -> String {
-        let at_least = if self.partial { "at least " } else { "" };
+        let at_least = match self.source {
+            _ if self.partial => "at least ",
+            Source::Psn => "about ",
+            _ => "",
+        };
         let together = match (self.of_ports, self.processes) {
             (true, _) => ", with all traffic of its ports".to_owned(),
             (false, 1) => String::new(),

@@ -294,7 +294,28 @@ pub struct PortRow {
     pub recent: Option<Recent>,
 }
 
+/// Whether a PSN, of 24 bits, may have gone round unseen between two readings in which a port moved so many
+/// packets in a direction and `back` in the other one. Packets that a PSN passed by and that moved in its
+/// direction are missing there, so that PSNs explain too few; but a READ moves it by its answer, which passes
+/// in the other direction, and as many answers as a PSN has numbers can stand in their place. Counters and
+/// PSNs are not read at one moment: `between` is the part of the time that lay between them.
+pub(crate) fn may_go_round(own: f64, back: f64, between: f64) -> bool {
+    /// At least so large a part of the packets may move then.
+    const SKEW: f64 = 1.0 / 16.0;
+    back + (own + back) * between.max(SKEW) >= f64::from(1 << 24)
+}
+
 impl PortRow {
+    /// Whether readings of PSNs so many seconds apart say nothing of either direction.
+    pub fn psns_may_go_round(&self, seconds: f64) -> bool {
+        let moved =
+            [self.tx_packets, self.rx_packets].map(|packets| packets.and_then(|packets| packets.rate));
+        let [Some(tx), Some(rx)] = moved.map(|rate| Some(rate? * seconds)) else {
+            return false;
+        };
+        self.ib_packets && may_go_round(tx, rx, 0.0) && may_go_round(rx, tx, 0.0)
+    }
+
     /// Whether the port is known to be ACTIVE.
     pub fn is_active(&self) -> bool {
         self.state.is_some_and(PortState::is_active)

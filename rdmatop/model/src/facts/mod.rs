@@ -23,6 +23,7 @@ use crate::{
 };
 
 pub use bound::{Bound, GpuUse};
+pub(crate) use devices::may_go_round;
 pub use devices::{
     Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, Quantity, may_hide_qps,
 };

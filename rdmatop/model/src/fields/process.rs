@@ -11,7 +11,7 @@ use crate::{input::GpuPlace, snapshot::ProcessRow, value::Counter};
 fn both(a: Option<Counter>, b: Option<Counter>) -> Option<Counter> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.plus(b)),
-        (Some(one), None) | (None, Some(one)) => Some(Counter { partial: true, ..one }),
+        (Some(one), None) | (None, Some(one)) => Some(one.plus_unknown()),
         (None, None) => None,
     }
 }
@@ -91,3 +91,26 @@ pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     object("libraries", "mapped libraries of interest"),
     object("environ", "RDMA-relevant environment"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::{Known, RateIs, Source};
+
+    #[test]
+    fn beside_an_unknown_part_nothing_is_exact_or_an_upper_bound() {
+        let known = |rate_is| {
+            let one = Counter {
+                rate_is,
+                ..Counter::whole(7, Some(100.0), Source::Port)
+            };
+            let sum = both(Some(one), None).unwrap();
+            assert_eq!(both(None, Some(one)), Some(sum));
+            (sum.rate, sum.rate_known(), sum.total_known())
+        };
+        for rate_is in [RateIs::AsTotal, RateIs::Exact] {
+            assert_eq!(known(rate_is), (Some(100.0), Known::AtLeast, Known::AtLeast));
+        }
+        assert_eq!(known(RateIs::AtMost), (None, Known::AtLeast, Known::AtLeast));
+    }
+}

@@ -10,7 +10,7 @@ use crate::{
     facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow},
     ib::QpState,
     input::EbpfState,
-    value::{Counter, Source},
+    value::{Counter, Known, Source},
 };
 
 /// Owner of the QPs that carry management datagrams.
@@ -28,10 +28,11 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds a counter's rate; a lower bound makes the sum a lower bound.
+    /// Adds a counter's rate; what is not exact makes the sum a lower bound.
     fn add_counter(&mut self, counter: Option<Counter>) {
-        self.add(counter.and_then(|counter| counter.rate));
-        self.partial |= counter.is_some_and(|counter| counter.partial);
+        self.add(counter.and_then(Counter::certain_rate));
+        self.partial |=
+            counter.is_some_and(|counter| counter.rate_known() != Known::Exact || counter.is_share());
     }
 
     fn add(&mut self, rate: Option<f64>) {
@@ -263,5 +264,42 @@ impl Scale {
     /// The label of a full bar.
     pub fn name(&self) -> &'static str {
         if self.link { "of link" } else { "of max" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::RateIs;
+
+    #[test]
+    fn a_sum_of_exact_rates_is_exact_and_any_other_makes_it_a_lower_bound() {
+        let exact = Counter::whole(7, Some(100.0), Source::Sysfs);
+        let sum = |other: Option<Counter>| {
+            let mut sum = Sum::default();
+            sum.add_counter(Some(exact));
+            sum.add_counter(other);
+            (sum.rate, sum.partial)
+        };
+        let bound = |rate_is| Counter {
+            partial: true,
+            rate_is,
+            ..exact
+        };
+        let share = Counter {
+            source: Source::Psn,
+            ..bound(RateIs::Exact)
+        };
+        for (other, expected) in [
+            (Some(exact), (Some(200.0), false)),
+            (Some(bound(RateIs::Exact)), (Some(200.0), false)),
+            (Some(bound(RateIs::AsTotal)), (Some(200.0), true)),
+            (Some(bound(RateIs::AtMost)), (Some(100.0), true)),
+            (Some(share), (Some(195.0), true)),
+            (Some(Counter { rate: None, ..exact }), (Some(100.0), true)),
+            (None, (Some(100.0), true)),
+        ] {
+            assert_eq!(sum(other), expected, "{other:?}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 
 /// The work that a queue pair does, or that its peer does on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+pub(crate) enum Work {
     Writes,
     Reads,
     IsWritten,
@@ -15,24 +15,24 @@ enum Work {
 
 /// A queue pair with its messages, and how it is seen.
 #[derive(Clone, Debug)]
-struct Pair {
-    user: u64,
-    work: Work,
-    messages: u32,
-    size: u32,
-    mtu: u16,
+pub(crate) struct Pair {
+    pub(crate) user: u64,
+    pub(crate) work: Work,
+    pub(crate) messages: u32,
+    pub(crate) size: u32,
+    pub(crate) mtu: u16,
     /// Headers of a packet.
-    headers: u32,
+    pub(crate) headers: u32,
     /// So many packets share an acknowledgement.
-    acknowledged: u32,
+    pub(crate) acknowledged: u32,
     /// Packets sent again.
-    again: u32,
+    pub(crate) again: u32,
     /// The kernel lists it; its path and its owner are known.
-    seen: [bool; 3],
+    pub(crate) seen: [bool; 3],
 }
 
 /// The usual queue pair of a job.
-const LARGE: Pair = Pair {
+pub(crate) const LARGE: Pair = Pair {
     user: 1,
     work: Work::Writes,
     messages: 1000,
@@ -46,23 +46,28 @@ const LARGE: Pair = Pair {
 
 /// Counts of a port, and what each user moved.
 #[derive(Default)]
-struct Truth {
-    port: PortRates,
+pub(crate) struct Truth {
+    pub(crate) port: PortRates,
     users: BTreeMap<u64, [f64; 2]>,
     packets: BTreeMap<u64, [f64; 2]>,
-    qps: Vec<QpRates>,
+    pub(crate) qps: Vec<QpRates>,
+    /// Somebody has queue pairs that the kernel does not list.
+    pub(crate) hides: bool,
 }
 
 impl Truth {
-    fn of(pairs: &[Pair], counts_reads: bool) -> Self {
-        let mut truth = Self::default();
+    pub(crate) fn of(pairs: &[Pair], counts_reads: bool) -> Self {
+        let mut truth = Self {
+            hides: pairs.iter().any(|pair| !pair.seen[0]),
+            ..Self::default()
+        };
         truth.port.no_reads = counts_reads && pairs.iter().all(|pair| pair.work != Work::IsRead);
         truth.port.answers = [pairs.iter().all(|pair| pair.again == 0 && pair.seen[0]); 2];
         truth.port.has_ethernet = pairs.iter().any(|pair| pair.headers > 84);
         let ipv4 = if truth.port.has_ethernet { 86 } else { 64 };
         for pair in pairs {
             let each = pair.size.div_ceil(pair.mtu.into()).max(1);
-            let packets = f64::from(pair.messages * each);
+            let packets = f64::from(pair.messages) * f64::from(each);
             let payload = f64::from(pair.messages) * f64::from(pair.size);
             let full = f64::from(u32::from(pair.mtu) + pair.headers);
             let headers = f64::from(pair.headers);
@@ -98,15 +103,33 @@ impl Truth {
         self.packets.entry(user).or_default()[way] += packets;
     }
 
+    /// Makes one queue pair of each that is like the one before, if `joins` says so of its number.
+    pub(crate) fn join(&mut self, joins: impl Fn(usize) -> bool) {
+        let mut number = 0;
+        self.qps.dedup_by(|next, qp| {
+            number += 1;
+            let is_like = (next.user, next.path_mtu, next.is_ipv4) == (qp.user, qp.path_mtu, qp.is_ipv4);
+            let is_one = is_like && joins(number);
+            if is_one {
+                qp.psns = [0, 1].map(|way| qp.psns[way] + next.psns[way]);
+            }
+            is_one
+        });
+    }
+
+    /// See [`Self::holds`].
+    fn holds_by_rates(&self) -> Vec<[Option<bool>; 2]> {
+        self.holds(&ways(&self.port, &self.qps))
+    }
+
     /// Each bound is on the right side, and what is close is at most 5 % wrong. Returns which are close, of
     /// the users in their order.
-    fn holds(&self) -> Vec<[Option<bool>; 2]> {
-        let ways = ways(&self.port, &self.qps);
+    pub(crate) fn holds(&self, ways: &[Option<Way>; 2]) -> Vec<[Option<bool>; 2]> {
         let of_user = |(user, moved): (&u64, &[f64; 2])| {
             [0, 1].map(|way| {
                 let part = ways[way].as_ref()?.part(*user);
                 let [least, most] = part.bytes;
-                let (truth, error) = (moved[way], moved[way] * 1e-9 + 1e-6);
+                let (truth, error) = (moved[way], moved[way] * 1e-9 + 1.0);
                 assert!(
                     least <= truth + error && truth <= most + error,
                     "{truth} {part:?} of {user}"
@@ -133,14 +156,17 @@ fn large_messages_of_two_users_are_told_apart_by_their_packets() {
         messages: 3000,
         ..LARGE
     };
-    let senders = Truth::of(&[LARGE, three.clone()], false).holds();
+    let senders = Truth::of(&[LARGE, three.clone()], false).holds_by_rates();
     // Acknowledgements have no PSN, so that nothing is said of what the port received.
     assert_eq!(senders, [[Some(true), None]; 2]);
     let received = [LARGE, three].map(|pair| Pair {
         work: Work::IsWritten,
         ..pair
     });
-    assert_eq!(Truth::of(&received, false).holds(), [[None, Some(true)]; 2]);
+    assert_eq!(
+        Truth::of(&received, false).holds_by_rates(),
+        [[None, Some(true)]; 2]
+    );
 }
 
 #[test]
@@ -151,7 +177,7 @@ fn small_messages_beside_large_ones_have_bounds_alone() {
         size: 64,
         ..LARGE
     };
-    let found = Truth::of(&[LARGE, small], false).holds();
+    let found = Truth::of(&[LARGE, small], false).holds_by_rates();
     assert_eq!(sent(&found), [Some(false); 2]);
 }
 
@@ -171,9 +197,9 @@ fn who_reads_and_who_writes_is_told_apart_only_where_reads_are_counted() {
         [writes, written]
     };
     let job: Vec<Pair> = [1, 2].into_iter().flat_map(both).collect();
-    assert_eq!(Truth::of(&job, true).holds(), [[Some(true); 2]; 2]);
+    assert_eq!(Truth::of(&job, true).holds_by_rates(), [[Some(true); 2]; 2]);
     // It may be one that reads and one that is read.
-    assert_eq!(Truth::of(&job, false).holds(), [[Some(false); 2]; 2]);
+    assert_eq!(Truth::of(&job, false).holds_by_rates(), [[Some(false); 2]; 2]);
     let swapped = [
         Pair {
             work: Work::Reads,
@@ -185,7 +211,7 @@ fn who_reads_and_who_writes_is_told_apart_only_where_reads_are_counted() {
             ..LARGE
         },
     ];
-    assert_eq!(Truth::of(&swapped, false).holds(), [[Some(false); 2]; 2]);
+    assert_eq!(Truth::of(&swapped, false).holds_by_rates(), [[Some(false); 2]; 2]);
 }
 
 #[test]
@@ -197,7 +223,7 @@ fn users_that_all_read_or_are_all_read_are_told_apart_by_their_answers() {
             messages: 1000 * user,
             ..LARGE
         };
-        Truth::of(&[pair(1), pair(3)], false).holds()
+        Truth::of(&[pair(1), pair(3)], false).holds_by_rates()
     };
     // Requests are few, and nobody knows of how many each user's answers are.
     assert_eq!(of(Work::Reads), [[None, Some(true)]; 2]);
@@ -212,13 +238,16 @@ fn packets_that_no_psn_explains_silence_it() {
         seen: [false; 3],
         ..LARGE
     };
-    assert_eq!(Truth::of(&[LARGE, hidden.clone()], false).holds(), [[None; 2]; 2]);
+    assert_eq!(
+        Truth::of(&[LARGE, hidden.clone()], false).holds_by_rates(),
+        [[None; 2]; 2]
+    );
     // 2 % are anybody's: of the process that has none of its own listed there is a bound.
     let less = Pair {
         messages: 20,
         ..hidden
     };
-    let found = sent(&Truth::of(&[LARGE, less], false).holds());
+    let found = sent(&Truth::of(&[LARGE, less], false).holds_by_rates());
     assert_eq!(found, [Some(true), Some(false)]);
 }
 
@@ -239,8 +268,8 @@ fn eight_users_of_one_size_are_told_apart_where_nothing_is_sent_again() {
         });
         let both: Vec<Pair> = writers.iter().cloned().chain(read).collect();
         [
-            sent(&Truth::of(&writers, false).holds()),
-            sent(&Truth::of(&both, true).holds()),
+            sent(&Truth::of(&writers, false).holds_by_rates()),
+            sent(&Truth::of(&both, true).holds_by_rates()),
         ]
     };
     let close = vec![Some(true); 8];
@@ -250,7 +279,7 @@ fn eight_users_of_one_size_are_told_apart_where_nothing_is_sent_again() {
     assert_eq!(eight(2560, 64)[1], bounds);
 }
 
-fn pair() -> impl Strategy<Value = Pair> {
+pub(crate) fn pair() -> impl Strategy<Value = Pair> {
     let works = prop_oneof![
         Just(Work::Writes),
         Just(Work::Writes),
@@ -303,6 +332,6 @@ proptest! {
                 pair.headers = pair.headers.min(84);
             }
         }
-        Truth::of(&pairs, counts_reads).holds();
+        Truth::of(&pairs, counts_reads).holds_by_rates();
     }
 }

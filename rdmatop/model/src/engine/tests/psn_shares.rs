@@ -369,11 +369,21 @@ fn packets_of_others_make_it_a_bound_again() {
 fn a_psn_that_may_have_gone_round_gives_nothing() {
     let mut nic = Shared::new(1, vec![sender(10, 231, 4_000_000), sender(11, 232, 11_000_000)]);
     assert!(is_share(&nic.seconds(4), 231, 4_000_000), "less than once");
-    // So many that one of them may have, or have gone back.
-    nic.pairs[1].moves[0] = 12_000_000;
-    assert!(is_bound(&nic.seconds(2), 231));
     nic.pairs[1].moves[0] = (1 << 24) + 20_000;
-    assert!(is_bound(&nic.seconds(2), 231));
+    assert!(is_bound(&nic.seconds(2), 231), "once");
+    // More than once by several.
+    nic.pairs = (10..14)
+        .map(|qpn| sender(qpn, 221 + qpn % 2, 6_000_000))
+        .collect();
+    assert!(is_share(&nic.seconds(4), 221, 12_000_000));
+    // In the other direction as many packets may be answers to READs.
+    (14..17).for_each(|qpn| {
+        nic.pairs.push(Pair {
+            moves: [0, 6_000_000],
+            ..sender(qpn, 222, 0)
+        });
+    });
+    assert!(is_bound(&nic.seconds(4), 221));
 }
 
 #[test]
@@ -476,4 +486,66 @@ fn a_share_in_a_sum_with_a_bound_is_a_bound_too() {
     assert_eq!((known, source), (Known::AtMost, Source::Psn));
     let truth = 20_000.0 * FULL as f64;
     assert!(rate >= truth + 5_000.0 * FULL as f64, "{rate} of {truth}");
+}
+
+/// How a port is used by a process of which sums are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Alone,
+    /// Beside another one, and PSNs explain all packets.
+    Shared,
+    /// And they do not.
+    Bound,
+    /// Nothing moves there.
+    Rests,
+}
+
+proptest! {
+    #[test]
+    fn a_sum_over_ports_of_mixed_sources_is_no_more_certain_than_its_parts(
+        ports in prop::collection::vec(
+            (
+                prop::sample::select(vec![Use::Alone, Use::Shared, Use::Bound, Use::Rests]),
+                1_000..30_000_u32,
+            ),
+            1..4,
+        ),
+    ) {
+        let on = |device: u32, pair: Pair| Pair { device, ..pair };
+        let mut pairs = Vec::new();
+        for (device, (usage, packets)) in (0..).zip(&ports) {
+            let moves = if *usage == Use::Rests { 0 } else { *packets };
+            pairs.push(on(device, sender(10 * device + 10, 231, moves)));
+            if *usage != Use::Alone {
+                pairs.push(on(device, sender(10 * device + 11, 240 + device, moves * 2)));
+            }
+        }
+        let truth: u64 = pairs.iter().filter(|pair| pair.pid == 231).map(|pair| u64::from(pair.moves[0])).sum();
+        let truth = (truth * FULL) as f64;
+        let mut nics = Shared::new(ports.len(), pairs);
+        for _ in 0..6 {
+            let snapshot = nics.second(0);
+            for (counts, (usage, packets)) in nics.counted.iter_mut().zip(&ports) {
+                if *usage == Use::Bound {
+                    counts[0] += u64::from(*packets);
+                    counts[2] += u64::from(*packets) * FULL;
+                }
+            }
+            let Some(counter) = row(&snapshot, 231).traffic.tx_bytes else { continue };
+            let Some(rate) = counter.rate else { continue };
+            let of = |usage| ports.iter().any(|(one, _)| *one == usage);
+            match counter.rate_known() {
+                Known::Exact if counter.source == Source::Psn => {
+                    prop_assert!(of(Use::Shared) && !of(Use::Bound), "{:?}", counter);
+                    prop_assert!((rate - truth).abs() <= truth * 0.05, "{:?} of {}", counter, truth);
+                }
+                Known::Exact => {
+                    prop_assert!(!of(Use::Shared) && !of(Use::Bound), "{:?}", counter);
+                    prop_assert!((rate - truth).abs() < 1.0, "{:?} of {}", counter, truth);
+                }
+                Known::AtMost => prop_assert!(rate >= truth * (1.0 - 1e-9), "{:?} of {}", counter, truth),
+                Known::AtLeast => prop_assert!(rate <= truth, "{:?} of {}", counter, truth),
+            }
+        }
+    }
 }

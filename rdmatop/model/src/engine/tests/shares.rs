@@ -7,7 +7,11 @@ use rdmatop_common::counters::loss;
 
 use super::{devx::devx, *};
 use crate::{
-    input::{DataPaths, EbpfState, Opener, OpenersSample, ProbeVerdict, Verdict},
+    ib::Gid,
+    input::{
+        DataPaths, DeviceGroups, EbpfState, GroupReading, GroupsSample, Opener, OpenersSample, PortGid,
+        ProbeVerdict, Verdict,
+    },
     value::{Counter, Known, RateIs, Source},
 };
 
@@ -55,6 +59,8 @@ struct Nic {
     elsewhere: Vec<u32>,
     /// Contexts of the NIC, where the kernel counts them.
     ctxs: Option<u64>,
+    /// A process whose queue pair is bound to a counter, and what that has counted: bytes and packets sent.
+    bound: Option<(Pair, [u64; 2])>,
 }
 
 impl Nic {
@@ -74,6 +80,7 @@ impl Nic {
             beside: false,
             elsewhere: Vec::new(),
             ctxs: None,
+            bound: None,
         };
         if ebpf {
             nic.attach();
@@ -183,6 +190,12 @@ impl Nic {
             source,
             at: (self.second * SECOND).into(),
         }];
+        device.ports[0].rate_bps = Some(100_000_000);
+        device.ports[0].gids = Some(vec![PortGid {
+            index: 0,
+            gid: Gid([1; 16]),
+            v1: None,
+        }]);
         let mut devices = vec![device];
         if self.beside {
             devices.push(counting(1, "hns_0", "hns3", &[]));
@@ -239,7 +252,55 @@ impl Nic {
             verbs,
             ..VerbsSample::default()
         })));
+        self.counters();
         self.engine.tick(at(self.second * SECOND))
+    }
+
+    /// Those that queue pairs are bound to are read just after the port's.
+    fn counters(&mut self) {
+        let Some(((qpn, pid, _), [bytes, packets])) = self.bound else {
+            return;
+        };
+        let names = [
+            "rdma_tx_bytes",
+            "rdma_rx_bytes",
+            "rdma_tx_packets",
+            "rdma_rx_packets",
+        ];
+        let values = [bytes, 0, packets, 0];
+        self.apply(Input::Groups(Box::new(GroupsSample {
+            devices: vec![DeviceGroups {
+                device_index: 0,
+                at: (self.second * SECOND + SECOND / 1000).into(),
+                groups: vec![GroupReading {
+                    id: 1,
+                    port: 1,
+                    mode: "auto pid".into(),
+                    pid,
+                    qp_type: None,
+                    qps: vec![qpn],
+                    counters: names.map(str::to_owned).into_iter().zip(values).collect(),
+                }],
+            }],
+        })));
+    }
+
+    /// A queue pair of a process is made and connected to a peer with this GID.
+    fn connects(&mut self, (qpn, pid, _): Pair, peer: u8) {
+        let ns = self.second * SECOND;
+        let object = 0xabc0 + u64::from(qpn);
+        let born = create(ns + 1, object, qpn);
+        let mut to_rtr = modify(ns + 9_000, object, qpn, 2);
+        to_rtr.dest_gid = [peer; 16];
+        for mut record in [born, to_rtr, modify(ns + 18_000, object, qpn, RTS)] {
+            let prefix = &mut record.prefix;
+            (prefix.pid, prefix.tid, prefix.owner_pid) = (pid.unwrap(), pid.unwrap(), pid.unwrap());
+            prefix.device = bytes("nic0");
+            prefix.flags |= flag::CREATED;
+            record.born_ns = ns + 1;
+            record.port = 1;
+            self.apply(Input::Records(vec![Record::Qp(record)]));
+        }
     }
 
     /// A search of all open files found these, and so many descriptors.
@@ -331,6 +392,35 @@ fn of_several_users_each_moved_at_most_what_the_port_did() {
         shown(&snapshot, 232).map(|(rate, known, _)| (rate, known)),
         Some((Some(0.0), Known::Exact))
     );
+}
+
+#[test]
+fn what_the_nic_counted_of_others_is_no_user_s() {
+    let most = |peer: u8| {
+        let (old, new) = ((10, Some(231), RTS), (11, Some(232), RTS));
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 232]);
+        nic.second(0, &[old]);
+        nic.connects(new, peer);
+        nic.bound = Some((new, [0; 2]));
+        nic.second(RATE, &[old, new]);
+        // Of 1.5 MB in a second one is counted of the new process, in packets of 4096 bytes and headers.
+        for second in 1..4 {
+            nic.bound = Some((new, [second * RATE, second * RATE / 4158]));
+            nic.second(RATE * 3 / 2, &[old, new]);
+        }
+        let snapshot = nic.engine.tick(at(nic.second * SECOND));
+        let counted = sent(&snapshot, Some(232)).unwrap();
+        assert_eq!((counted.source, counted.rate), (Source::Hw, Some(RATE as f64)));
+        shown(&snapshot, 231).unwrap()
+    };
+    let (rate, known, total) = most(9);
+    assert_eq!((known, total), (Known::AtMost, Known::AtLeast));
+    // Its own half, with headers of the other's packets and a thousandth of what the link carries.
+    let rate = rate.unwrap();
+    assert!((500_000.0..550_000.0).contains(&rate), "{rate}");
+    // What stays in the NIC may be in no count of the port.
+    assert_eq!(most(1).0, Some(1_500_000.0));
 }
 
 #[test]

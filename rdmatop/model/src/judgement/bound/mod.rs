@@ -24,7 +24,7 @@ use crate::{
     facts::{Bound, Facts, GpuUse, PortRow, ProcessRow, QpRow, Recent},
     ib::PortState,
     input::GpuSample,
-    value::Source,
+    value::{MIDDLE_IS_WITHIN, Source},
 };
 
 /// From this share of what its links can carry, a job is bound by communication (our limit). Headers and gaps
@@ -113,14 +113,19 @@ impl Job {
         // Traffic of another job, or of IP, may be nothing that this job waits for.
         let is_its_own = !of_ports || (alone && used.values().all(|port| port.rdma_alone));
         let share = carried.per_s / capacity;
+        let off = if carried.source == Source::Psn {
+            MIDDLE_IS_WITHIN
+        } else {
+            0.0
+        };
         // The comparison also drops NaN (the capacity is 0). A lower bound near 0 says nothing.
         let telling = share <= IMPOSSIBLE && (!carried.partial || share >= 0.01);
         let is_long = carried.ns >= LEAST_NS;
-        let waits = is_its_own && share >= BUSY && is_long;
+        let waits = is_its_own && share * (1.0 - off) >= BUSY && is_long;
         let computes = self.gpu.is_some_and(gpu::computes);
         let verdict = match (waits, computes) {
             (true, false) => Some("communication"),
-            (false, true) if is_long && share < IDLE && !carried.partial => Some("compute"),
+            (false, true) if is_long && share * (1.0 + off) < IDLE && !carried.partial => Some("compute"),
             _ => None,
         };
         telling.then(|| Bound {
@@ -149,20 +154,23 @@ impl Carried {
     /// says least.
     fn sum(parts: &[Recent], expected: u64) -> Option<Self> {
         let ns = parts.iter().map(|one| one.ns).max()?;
+        let short = |one: &Recent| (one.ns as f64) < ns as f64 * MOSTLY;
+        let lacks = |one: &Recent| one.tx.is_none() || one.rx.is_none() || !one.whole || short(one);
+        let partial = parts.len() as u64 != expected || parts.iter().any(lacks);
         let way = |of: fn(&Recent) -> Option<f64>| {
-            let shares = parts
-                .iter()
-                .map(|one| Some(of(one)? * (one.ns as f64 / ns as f64)));
+            let shares = parts.iter().map(|one| {
+                // In a lower bound a share by PSN counts with its own.
+                let is_bound = partial && one.source == Source::Psn;
+                let off = if is_bound { MIDDLE_IS_WITHIN } else { 0.0 };
+                Some(of(one)? * (1.0 - off) * (one.ns as f64 / ns as f64))
+            });
             shares.sum::<Option<f64>>()
         };
         let ways = [way(|one| one.tx), way(|one| one.rx)];
-        let short = |one: &Recent| (one.ns as f64) < ns as f64 * MOSTLY;
         Some(Self {
             per_s: ways.into_iter().flatten().reduce(f64::max)?,
             ns,
-            partial: ways.contains(&None)
-                || parts.len() as u64 != expected
-                || parts.iter().any(|one| !one.whole || short(one)),
+            partial,
             source: parts.iter().map(|one| one.source).max()?,
         })
     }

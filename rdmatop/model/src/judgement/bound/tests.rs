@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
     ib::{PortState, QpState, QpType},
@@ -290,4 +292,70 @@ fn traffic_that_may_be_of_others_gives_a_share_and_no_verdict() {
     // A QP for management datagrams moves almost nothing.
     Arc::make_mut(&mut s.qps[1]).qp_type = Some(QpType(1));
     assert_eq!(said(&s), bound);
+}
+
+#[test]
+fn a_job_s_sum_has_the_weakest_source_and_shares_leave_room_in_verdicts() {
+    let of = |per_s: f64, ns: u64, source: Source| Recent {
+        ns,
+        tx: Some(per_s),
+        rx: Some(0.0),
+        whole: true,
+        source,
+    };
+    let two = |one, other| Carried::sum(&[one, other], 2).unwrap();
+    for parts in [
+        [of(1.0, 30 * S, Source::Hw), of(2.0, 29 * S, Source::Psn)],
+        [of(2.0, 29 * S, Source::Psn), of(1.0, 30 * S, Source::Hw)],
+    ] {
+        let [one, other] = parts;
+        assert_eq!(two(one, other).source, Source::Psn);
+        assert!(!two(one, other).partial);
+    }
+    let port = of(1.0, 30 * S, Source::Port);
+    assert_eq!(two(of(1.0, 30 * S, Source::Hw), port).source, Source::Port);
+    let with = |share: f64, source: Source| {
+        let mut s = alone(share * FULL, 0.0);
+        recent(&mut s).source = source;
+        said(&s)
+    };
+    assert!(with(0.82, Source::Port).ends_with("communication-bound"));
+    assert!(
+        !with(0.82, Source::Psn).contains("bound"),
+        "{}",
+        with(0.82, Source::Psn)
+    );
+    assert!(with(0.86, Source::Psn).starts_with("about 86 %"));
+    assert!(with(0.86, Source::Psn).ends_with("communication-bound"));
+}
+
+proptest! {
+    #[test]
+    fn a_job_s_sum_over_mixed_sources_is_as_certain_as_its_weakest_part(
+        parts in prop::collection::vec((0.0..1e10_f64, 0.0..1.0_f64, 0..4), 1..6),
+        lacks_one: bool,
+    ) {
+        let mut truth = 0.0;
+        let recent = parts.iter().map(|(rate, off, kind)| {
+            truth += rate;
+            let (tx, whole, source) = match kind {
+                0 => (*rate, true, Source::Hw),
+                1 => (*rate, true, Source::Port),
+                2 => (rate * 1.05 / (1.0 + 0.1 * off), true, Source::Psn),
+                _ => (rate * off, false, Source::Ebpf),
+            };
+            Recent { ns: 30 * S, tx: Some(tx), rx: Some(0.0), whole, source }
+        });
+        let recent: Vec<Recent> = recent.collect();
+        let sum = Carried::sum(&recent, recent.len() as u64 + u64::from(lacks_one)).unwrap();
+        prop_assert_eq!(Some(sum.source), recent.iter().map(|one| one.source).max());
+        prop_assert_eq!(sum.partial, lacks_one || recent.iter().any(|one| !one.whole));
+        let off = (sum.per_s - truth) / truth.max(1e-9);
+        if sum.partial {
+            prop_assert!(off <= 1e-9, "{} of {}", sum.per_s, truth);
+        } else {
+            let error = if sum.source == Source::Psn { MIDDLE_IS_WITHIN } else { 0.0 };
+            prop_assert!(off.abs() <= error + 1e-9, "{} of {}", sum.per_s, truth);
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rdmatop_model::fields::PROCESS;
 use rdmatop_model::judgement::why_process_is_uncounted;
-use rdmatop_model::snapshot::{CounterGroup, DeviceRow, ProcessRow, Unlisted};
-use rdmatop_model::value::{Known, Source};
+use rdmatop_model::snapshot::{CounterGroup, DeviceRow, PortRow, ProcessRow, Unlisted};
+use rdmatop_model::value::{Counter, Known, Source};
 
 use super::super::columns::Cell;
 use super::super::format;
@@ -111,6 +111,35 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         "< at most: TX and RX are what its ports moved, and {} may have moved a part of it.",
         names(others().filter(may_share))
     );
+    // Where it is less than its ports moved, the rest is what bound counters have of others.
+    let of_ports = |way: fn(&PortRow) -> Option<Counter>| {
+        let ports = state.snapshot.ports.iter();
+        let ports = ports.filter(|port| p.devices.contains(&port.device));
+        ports.map(|port| way(port)?.rate).sum::<Option<f64>>()
+    };
+    let moved = [of_ports(|port| port.tx_bytes), of_ports(|port| port.rx_bytes)];
+    let is_less = moved.iter().zip(&counters).any(|(moved, counter)| {
+        let rates = moved.zip(counter.as_ref().and_then(|counter| counter.rate));
+        rates.is_some_and(|(moved, own)| own > 0.0 && own < moved * 0.999)
+    });
+    let counted = |other: &&ProcessRow| !other.hw_counters.is_empty() && may_share(other);
+    let less = if is_less && others().any(|other| counted(&other)) {
+        format!(
+            " What the NIC counted for the QPs of {} is taken off.",
+            names(others().filter(counted))
+        )
+    } else {
+        String::new()
+    };
+    let seconds = state.delay.as_secs_f64();
+    let mut ports = state.snapshot.ports.iter();
+    let goes_round = ports.any(|port| p.devices.contains(&port.device) && port.psns_may_go_round(seconds));
+    let round = if goes_round && others().any(|other| may_share(&other)) {
+        " There are no shares by PSN: so many packets pass that a PSN of 24 bits may go round between two readings. \
+         A shorter --delay may give shares."
+    } else {
+        ""
+    };
     let because = |why: Unlisted| {
         others()
             .filter(hides)
@@ -133,7 +162,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     } else {
         String::new()
     };
-    Some(line + &reason)
+    Some(line + &less + &reason + round)
 }
 
 /// Names of processes in a sentence.
@@ -233,14 +262,13 @@ mod tests {
     use rdmatop_model::testkit::situations::ALL;
 
     fn said(situation: &str, pid: u32) -> String {
-        said_where(situation, pid, |_| {})
+        said_after(situation, pid, |_| {})
     }
 
-    /// The same, after an edit of the snapshot.
-    fn said_where(situation: &str, pid: u32, edit: fn(&mut Snapshot)) -> String {
+    fn said_after(situation: &str, pid: u32, change: impl FnOnce(&mut Snapshot)) -> String {
         let situation = ALL.iter().find(|known| known.name == situation).unwrap();
         let mut snapshot = (situation.make)();
-        edit(&mut snapshot);
+        change(&mut snapshot);
         let snapshot = Arc::new(snapshot);
         let state = State::new(
             Arc::clone(&snapshot),
@@ -278,10 +306,48 @@ mod tests {
             late.contains("UCX") && late.contains("starts while rdmatop runs"),
             "{late}"
         );
+        assert!(!late.contains("taken off"), "{late}");
+        // Of another a part was counted.
+        let less = said_after("eight-16-came-later", 7103, |snapshot| {
+            let bound = CounterGroup {
+                device: "mlx5_0".into(),
+                port: 1,
+                id: 7,
+                mode: "auto pid".into(),
+                qps: Arc::default(),
+                counters: Vec::new(),
+            };
+            for row in &mut snapshot.facts.processes {
+                match row.pid {
+                    Some(7100) => row.hw_counters.push(bound.clone()),
+                    Some(7103) => {
+                        let sent = row.traffic.tx_bytes.as_mut().unwrap();
+                        // Bounds are of all eight NICs here.
+                        sent.rate = sent.rate.map(|rate| rate / 20.0);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        assert!(
+            less.contains("What the NIC counted for the QPs of all_reduce_perf (7100) is taken off."),
+            "{less}"
+        );
+        // Packets of 800 Gb/s both ways.
+        let fast = |rate: f64| {
+            said_after("eight-16-came-later", 7103, |snapshot| {
+                for port in &mut snapshot.facts.ports {
+                    let packets = Some(Counter::whole(1, Some(rate), Source::Sysfs));
+                    (port.tx_packets, port.rx_packets, port.ib_packets) = (packets, packets, true);
+                }
+            })
+        };
+        assert!(fast(24e6).contains("A shorter --delay may give shares."));
+        assert!(!fast(12e6).contains("--delay"));
         let line = "< at most: TX and RX are what its ports moved, and ucx_perftest (7700) may have moved a part of it.";
         assert_eq!(said("eight-17-devx", 7100), line);
         // A call was counted whose record was lost.
-        let made = said_where("eight-17-devx", 7100, |snapshot| {
+        let made = said_after("eight-17-devx", 7100, |snapshot| {
             let maker = snapshot.processes.iter_mut().find(|row| row.pid == Some(7700));
             maker.unwrap().unlisted = Some(Unlisted::Made);
             let nic = snapshot
