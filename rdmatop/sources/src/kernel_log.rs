@@ -129,7 +129,7 @@ impl Unreadable {
             ),
             Self::Errno(errno) => (
                 format!("{FILE}: {}", std::io::Error::from(errno)),
-                "watch them with `dmesg --follow --level=emerg,alert,crit,err`",
+                "watch them with `sudo dmesg --follow --level=emerg,alert,crit,err`",
             ),
         };
         Cause {

@@ -305,7 +305,7 @@ impl<K: Kernel> Session<K> {
                 Denied::NotPermitted => Obstacle::new(
                     CauseId::NotPermitted,
                     "this user may not change how the kernel counts",
-                    "run rdmatop as root",
+                    "run with sudo",
                 ),
                 Denied::Nothing => Obstacle::new(CauseId::Refused, "/run/rdmatop is gone", ""),
                 Denied::Unusable(why) => Obstacle::new(
@@ -420,7 +420,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
             Ok(Restored::Untouched) => {}
             Err(error) => {
                 let off = step!(
-                    "rdma statistic qp set link {}/{} auto off",
+                    "sudo rdma statistic qp set link {}/{} auto off",
                     ShellWord::device(&device.name),
                     port.port
                 );
