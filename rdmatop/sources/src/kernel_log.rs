@@ -129,7 +129,11 @@ impl Unreadable {
             ),
             Self::Errno(errno) => (
                 format!("{FILE}: {}", std::io::Error::from(errno)),
-                "watch them with `sudo dmesg --follow --level=emerg,alert,crit,err`",
+                if root {
+                    "watch them by dmesg"
+                } else {
+                    "watch them with `sudo dmesg --follow --level=emerg,alert,crit,err`"
+                },
             ),
         };
         Cause {

@@ -114,8 +114,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
             "NET/IB : Got completion with error 21, opcode 0, len 0, vendor err 244";
 };
 
-const QP_BROKE: &str =
-    "look at the first failed request of that NIC, here and in the peer's log, and at `sudo dmesg` of both hosts";
+const QP_BROKE: &str = "look at the first failed request of that NIC, here and in the peer's log, and at `sudo dmesg` of both hosts";
 
 /// Recognised by the texts of `ibv_event_type_str`. Before 2.20 the line names no device.
 pub(super) const EVENTS: &[Entry] = messages! {

@@ -345,6 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn of_a_device_the_wanted_counters_alone_are_opened() {
+        let fake = Fake::new();
+        for name in ["cmds_err", "lifespan", "of_the_chip"] {
+            fake.sys(format!("class/infiniband/mlx5_0/hw_counters/{name}"), "1\n");
+        }
+        let names = |root: &Root| {
+            let wanted = |name: &[u8]| name != b"of_the_chip";
+            let files = CounterFiles::open(root, OsStr::new("mlx5_0"), 1, CounterGroup::Device, wanted);
+            files.names().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let root = fake.root();
+        let before = root.opens();
+        assert_eq!(names(&root), ["cmds_err"]);
+        assert_eq!(root.opens() - before, 2, "the directory and a file");
+    }
+
+    #[test]
     fn a_port_without_counters_has_none() {
         assert_eq!(read(&Fake::new(), CounterGroup::Port), []);
     }

@@ -718,17 +718,6 @@ fn what_a_driver_counts_for_the_device_is_read_once_and_as_such() {
 }
 
 #[test]
-fn of_a_device_that_is_left_alone_no_counter_of_its_own_is_read() {
-    let mut host = Host::new(1);
-    let file = "class/infiniband/rxe0/hw_counters/sent_pkts";
-    host.files.sys(file, "2\n");
-    host.source.root = host.files.root().without(Excluded::new(&["rxe0".to_owned()]));
-    let before = host.source.root.opens();
-    assert!(host.listed().devices.iter().all(|device| device.left_alone));
-    assert_eq!(host.source.root.opens(), before);
-}
-
-#[test]
 fn every_counter_has_the_time_of_its_own_read_in_the_sample() {
     let mut host = Host::new(1);
     let file = "class/infiniband/rxe0/ports/1/counters/port_xmit_discards";
