@@ -135,6 +135,7 @@ fn filled(command: &str) -> String {
         ("-C ", DEVICE),
         ("-d ", DEVICE),
         ("mtu ", "1500"),
+        ("--max-qps=", "1024"),
         ("-s ", "00:00.0"),
         ("ping -c 3 ", "127.0.0.1"),
     ];

@@ -130,9 +130,9 @@ impl Unreadable {
             Self::Errno(errno) => (
                 format!("{FILE}: {}", std::io::Error::from(errno)),
                 if root {
-                    "watch them by dmesg"
+                    "look at them by dmesg"
                 } else {
-                    "watch them with `sudo dmesg --follow --level=emerg,alert,crit,err`"
+                    "look at them with `sudo dmesg --level=emerg,alert,crit,err`"
                 },
             ),
         };

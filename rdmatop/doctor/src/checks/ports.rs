@@ -75,7 +75,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             "",
             format!("no port is up: {}{beside}", kinds(&all)),
             "A job that wants RDMA fails, hangs or uses TCP.",
-            "rdma link show   # where RDMA is wanted: netdev NAME -> sudo ip link set dev NAME up switches it on until the next boot   # then \
+            "rdma link show   # where RDMA is wanted: netdev NAME -> sudo ip link set dev NAME up (until the next boot)   # then \
              still no signal, or no netdev -> plug in the cable, or switch on the port at its other end   # a cable between two hosts of \
              InfiniBand, no switch -> opensm has to run on one of them",
         );

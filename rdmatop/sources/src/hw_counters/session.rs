@@ -27,7 +27,7 @@ const LIST_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// What is done about a change that could not be taken back.
-const AGAIN: &str = "the next start of rdmatop as root tries again";
+const AGAIN: &str = "it is tried again at the next start as root";
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
