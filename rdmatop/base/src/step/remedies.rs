@@ -192,6 +192,17 @@ impl Finder {
     }
 }
 
+/// Whether an attribute is a comment that says of a function that it gives a remedy.
+fn says_remedy(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::NameValue(doc) = &attribute.meta else {
+        return false;
+    };
+    let syn::Expr::Lit(value) = &doc.value else {
+        return false;
+    };
+    matches!(&value.lit, syn::Lit::Str(text) if text.value().starts_with(" The remedy"))
+}
+
 /// What stands behind each `next` of a table of messages.
 fn nexts(input: ParseStream<'_>) -> syn::Result<Vec<syn::Expr>> {
     let mut found = Vec::new();
@@ -227,13 +238,7 @@ impl<'ast> Visit<'ast> for Finder {
         });
         self.takes(&item.sig.ident, parameters);
         // A function that gives one says so.
-        let says = |attribute: &syn::Attribute| match &attribute.meta {
-            syn::Meta::NameValue(doc) => {
-                matches!(&doc.value, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) if text.value().starts_with(" The remedy"))
-            }
-            _ => false,
-        };
-        if item.attrs.iter().any(says) || item.sig.ident.to_string().ends_with("remedy") {
+        if item.attrs.iter().any(says_remedy) || item.sig.ident.to_string().ends_with("remedy") {
             self.within = true;
             self.visit_block(&item.block);
             self.within = false;
@@ -264,7 +269,9 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
-        if matches!(&*assign.left, syn::Expr::Field(field) if matches!(&field.member, syn::Member::Named(name) if Self::is_remedy(&name.to_string())))
+        if let syn::Expr::Field(field) = &*assign.left
+            && let syn::Member::Named(name) = &field.member
+            && Self::is_remedy(&name.to_string())
         {
             return self.all_of(&assign.right);
         }
