@@ -68,8 +68,7 @@ fn four_times_the_ranks_or_the_bytes_take_four_times_the_time() {
              opcode=0 len=0 vendor err 129 (Recv) hca mlx5_0\n"
         );
     };
-    type Make<'a> = &'a dyn Fn(u32) -> String;
-    let kinds: [(&str, Make<'_>); 3] = [
+    let kinds: [(&str, &dyn Fn(u32) -> String); 3] = [
         ("ranks of hosts", &|many| {
             let mut log = String::new();
             (0..many).for_each(|at| rank(&mut log, at, many, at / 8));
