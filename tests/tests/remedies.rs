@@ -36,7 +36,7 @@ udevadm() { command udevadm "$@" --dry-run; }
 "#;
 
 /// Programs that are in no small package of Debian.
-const MAY_BE_ABSENT: [&str; 12] = [
+const MAY_BE_ABSENT: [&str; 13] = [
     "dnf",
     "docker",
     "ibdiagnet",
@@ -45,6 +45,7 @@ const MAY_BE_ABSENT: [&str; 12] = [
     "mlxfwmanager",
     "mlxlink",
     "nvidia-smi",
+    "py-spy",
     "scontrol",
     "set_irq_affinity.sh",
     "set_irq_affinity_bynode.sh",
@@ -134,6 +135,7 @@ fn filled(command: &str) -> String {
         ("-C ", DEVICE),
         ("-d ", DEVICE),
         ("mtu ", "1500"),
+        ("--max-qps=", "1024"),
         ("-s ", "00:00.0"),
         ("ping -c 3 ", "127.0.0.1"),
     ];
@@ -148,6 +150,7 @@ fn filled(command: &str) -> String {
         ("NETDEV", NETDEV),
         ("INTERFACE", NETDEV),
         ("DEVICE", DEVICE),
+        ("/PORT", "/1"),
         ("ADDRESS/PREFIX", "192.0.2.1/24"),
     ] {
         out = out.replace(word, value);

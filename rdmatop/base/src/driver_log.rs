@@ -142,6 +142,44 @@ pub static KNOWN: &[KnownLine] = lines! {
         "the firmware of the NIC did not answer a command";
     Critical reset ["admin command timed out, aq "]
         "the NIC did not answer a command, and the driver resets its RDMA device";
+    Critical reset ["HWC: Request timed out"]
+        "the NIC did not answer a command";
+    Critical reset ["Command 0x", " timed out: ", " ms"]
+        "the NIC did not answer a command";
+    Warning command ["HWC: Failed hw_channel req: "]
+        "the NIC refused a command, and what the driver gave it for has failed";
+    Warning command ["Command 0x", " failed with status: "]
+        "the NIC refused a command, and what the driver gave it for has failed";
+    Critical reset ["EQ ", ": overflow detected"]
+        "events of the NIC were lost: what waits for them may wait for ever";
+    Critical reset ["MANA reset cycle failed"]
+        "the driver could not bring the NIC back after an error";
+    Critical reset ["encountered fatal error, adapter stopped"]
+        "the driver has stopped the NIC after a fatal error; the line before says which";
+    Critical reset ["Firmware reports adapter error"]
+        "the firmware of the NIC reports that it cannot go on";
+    Critical reset ["FW assertion at "]
+        "the firmware of the NIC has stopped at an error of its own";
+    Critical reset ["command ", " in mailbox ", " timed out"]
+        "the firmware of the NIC did not answer a command";
+    Critical reset ["Fatal error - DB overflow recovery failed"]
+        "the driver could not tell the NIC again what programs have posted: their QPs stand";
+    Critical air ["Critical temperature reached! Forcing device into freeze mode"]
+        "the NIC is too hot, and has switched itself off";
+    Critical reset ["Lost 8051 heartbeat"]
+        "the firmware of the port has stopped";
+    Critical reset ["8051 host command ", " timeout"]
+        "the firmware of the port did not answer a command, and gets no other";
+    Critical reset ["Aborted freeze recovery"]
+        "the driver could not bring the NIC back after an error";
+    Warning module ["QSFP cable temperature too high"]
+        "the transceiver is hot; hotter, it switches itself off";
+    Harmless nothing ["]QP event ", " on handle "]
+        "a QP has an event, mostly that it went to ERR, and its program has it, too";
+    Warning command ["]CQ event ", " on handle "]
+        "a CQ has an error: it was too small for what its program let complete, which has the error, too";
+    Critical reset ["wait init done failed"]
+        "the NIC did not begin, and has no RDMA device";
 };
 
 pub fn of(text: &str) -> Option<&'static KnownLine> {
@@ -211,6 +249,15 @@ mod tests {
             ),
             (
                 "rocep76s0: abnormal ae_id = 0x501 bool qp=1 qp_id = 7, ae_src=3",
+                Some(Weight::Harmless),
+            ),
+            ("hfi1_0: 8051 host command 6 timeout", Some(Weight::Critical)),
+            ("command 0x3 in mailbox 4 timed out", Some(Weight::Critical)),
+            ("HWC: Request timed out: 15000 ms", Some(Weight::Critical)),
+            ("Command 0x20007 timed out: 30000 ms", Some(Weight::Critical)),
+            ("Command 0x20007 failed with status: 0x4", Some(Weight::Warning)),
+            (
+                "[qedr_affiliated_event:754(qedr0)]QP event 3 on handle 00000000c3",
                 Some(Weight::Harmless),
             ),
             ("Port module event: module 0, Cable unplugged", None),

@@ -129,7 +129,11 @@ impl Unreadable {
             ),
             Self::Errno(errno) => (
                 format!("{FILE}: {}", std::io::Error::from(errno)),
-                "watch them with `dmesg --follow --level=emerg,alert,crit,err`",
+                if root {
+                    "look at them by dmesg"
+                } else {
+                    "look at them with `sudo dmesg --level=emerg,alert,crit,err`"
+                },
             ),
         };
         Cause {

@@ -24,7 +24,7 @@ pub fn threads() -> &'static str {
     if short_of_addresses(&Root::default()) {
         ADDRESSES
     } else {
-        "raise the limit of processes: `ulimit -u`, or pids.max of the cgroup"
+        "raise the limit of processes (ulimit -u in bash), or pids.max of the cgroup"
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> 
             ));
         }
         EbpfState::Disabled => {
-            let remedy = "start rdmatop without --no-ebpf";
+            let remedy = "leave out --no-ebpf";
             return Err(Obstacle::new(CauseId::NoEbpf, "eBPF is switched off", remedy));
         }
         EbpfState::Unavailable(why) => {
@@ -94,7 +94,7 @@ pub(super) fn watched(qp: &QpRow, all: &Snapshot) -> Result<WrFilter, Obstacle> 
         .find(|device| Some(device.uid) == qp.device_uid);
     if let Some(why) = device.and_then(why_unseen) {
         let remedy = step!(
-            "on Linux 5.17 or later `rdmatop --trace --event wr --uprobes --qpn {}` prints those of programs that use verbs",
+            "on Linux 5.17 or later `sudo rdmatop --trace --event wr --uprobes --qpn {}` prints those of programs that use verbs",
             qp.qpn
         );
         return Err(Obstacle::new(CauseId::NotFollowed, why, remedy));

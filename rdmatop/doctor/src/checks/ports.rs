@@ -13,8 +13,6 @@ use rdmatop_base::step::{ShellWord, step};
 
 const PICKED: &str = "A job that picks this port fails, hangs or falls back to TCP.";
 
-const NONE_UP: &str = "No port of this machine is up.";
-
 /// If more than this share of its siblings is up, a port that is down is a fault: of seven siblings, five.
 const SHARE: [usize; 2] = [2, 3];
 
@@ -31,7 +29,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
         match (port.state.known(), port.state.unreadable()) {
             (Some(state), _) if state.is_active() => bond(port, &name, out),
             (Some(state), _) => {
-                let expected = expected(&all, device, port, active);
+                let expected = expected(&all, device, port);
                 let off = port
                     .netdev
                     .as_ref()
@@ -71,7 +69,17 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             names(all)
         ),
     };
-    if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
+    // A machine without any cable is what some are meant to be, and what nobody wants for RDMA.
+    if active == 0 && out.is_empty() && !spare.is_empty() {
+        out.warn(
+            "",
+            format!("no port is up: {}{beside}", kinds(&all)),
+            "A job that wants RDMA fails, hangs or uses TCP.",
+            "rdma link show   # where RDMA is wanted: netdev NAME -> sudo ip link set dev NAME up (until the next boot)   # then \
+             still no signal, or no netdev -> plug in the cable, or switch on the port at its other end   # a cable between two hosts of \
+             InfiniBand, no switch -> opensm has to run on one of them",
+        );
+    } else if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(
             "",
             format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
@@ -129,7 +137,7 @@ fn siblings(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Vec<bool>
 }
 
 /// What says that a port should be up; `None` where nothing does, as for one without a cable.
-fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usize) -> Option<&'static str> {
+fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Option<&'static str> {
     let off = port
         .netdev
         .as_ref()
@@ -137,9 +145,7 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port, active: usiz
     let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
     let siblings = siblings(all, device, port);
     let up = siblings.iter().filter(|up| **up).count();
-    if active == 0 {
-        Some(NONE_UP)
-    } else if port.in_use {
+    if port.in_use {
         Some("Queue pairs are on it.")
     } else if port.was_used {
         Some("It has carried data since its driver was loaded.")
@@ -236,7 +242,7 @@ fn down(
             "sudo ip link set dev {} up   # switches it on until the next boot",
             interface
         );
-        if port.in_use || expected == Some(NONE_UP) {
+        if port.in_use {
             out.fail(name, text, why, remedy);
         } else {
             out.warn(name, text, why, remedy);

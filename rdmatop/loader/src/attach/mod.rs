@@ -289,7 +289,7 @@ pub(super) fn explain(error: &(dyn Error + 'static)) -> Obstacle {
         // Root of a user namespace has every capability there, but none that the kernel checks for eBPF.
         Some(Errno::PERM | Errno::ACCESS) if in_user_namespace() => (
             CauseId::NotPermitted,
-            "rdmatop runs in a user namespace: run it on the host, or in a container without one",
+            "this is a user namespace: run it on the host, or in a container without one",
         ),
         Some(Errno::PERM) if limits::locked_memory_is_short() => (CauseId::NoMemory, limits::LOCKED),
         Some(Errno::PERM | Errno::ACCESS) if rustix::process::geteuid().is_root() => (

@@ -453,5 +453,5 @@ fn watched_ring(session: &mut Session) -> Result<AsyncFd<RingBuf<MapData>>, Afte
 
 fn unreadable(why: &str) -> After {
     let why = format!("cannot read the eBPF maps: {why}");
-    After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "rdmatop tries again"))
+    After::Unreadable(Obstacle::new(CauseId::Unreadable, why, "it is tried again"))
 }

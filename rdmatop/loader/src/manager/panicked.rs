@@ -18,7 +18,7 @@ pub fn reported(work: impl FnOnce(), sweep: &MapSweep, feed: &Feed) {
     let obstacle = Obstacle::new(
         CauseId::Defect,
         "the thread that reads the eBPF maps panicked: this is a defect of rdmatop",
-        "Start rdmatop again, and report the panic's message.",
+        "Start it again, and report the panic's message.",
     );
     // If the engine has ended, it needs no report.
     if feed.send_blocking(not_started(obstacle)).is_ok() {

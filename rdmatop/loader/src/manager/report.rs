@@ -40,7 +40,7 @@ fn pins(modules: &[&str]) -> Option<Cause> {
         concerns: Concerns::Host,
         what: format!("unloading of {}", modules.join(", ")),
         why: "--attach fentry keeps these modules loaded while rdmatop runs".into(),
-        remedy: "End rdmatop before you unload them, or start it with --attach kprobe.".into(),
+        remedy: "End this program before you unload them, or start it with --attach kprobe.".into(),
     })
 }
 

@@ -209,7 +209,7 @@ pub fn without_tracefs(paths: &Paths) -> Option<Obstacle> {
     Some(Obstacle::new(
         CauseId::NoTracefs,
         "tracefs is not mounted",
-        "mount -t tracefs tracefs /sys/kernel/tracing",
+        "`sudo mount -t tracefs tracefs /sys/kernel/tracing`, until the next boot",
     ))
 }
 

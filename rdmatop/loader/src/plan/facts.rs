@@ -65,7 +65,7 @@ fn no_symbols() -> Obstacle {
     Obstacle::new(
         CauseId::NoSymbols,
         "cannot tell which functions the kernel has: /proc/kallsyms is not readable",
-        "`mount -t proc proc /proc`",
+        "`sudo mount -t proc proc /proc`, until the next boot",
     )
 }
 

@@ -38,13 +38,13 @@ impl Switches {
         if BY_FTRACE && self.ftrace.is_off() {
             return Some(off(
                 "kernel.ftrace_enabled is 0, so that no kprobe runs",
-                "`sysctl kernel.ftrace_enabled=1`",
+                "`sudo sysctl -w kernel.ftrace_enabled=1`, until the next boot",
             ));
         }
         if self.kprobes.is_off() {
             return Some(off(
                 "kprobes are switched off",
-                "`echo 1 >/sys/kernel/debug/kprobes/enabled`",
+                "`echo 1 | sudo tee /sys/kernel/debug/kprobes/enabled`, until the next boot",
             ));
         }
         None
@@ -105,7 +105,7 @@ pub(super) fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
         return Err(Obstacle::new(
             CauseId::NoModuleList,
             "cannot tell which modules are loaded: /sys is not mounted",
-            "`mount -t sysfs sysfs /sys`",
+            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
         ));
     }
     if !paths.modules.join("ib_core").is_dir() {
@@ -135,7 +135,7 @@ fn without_core(root: &Root) -> Obstacle {
         Obstacle::new(
             CauseId::NoRdmaSubsystem,
             "ib_core is not loaded: there is nothing to trace yet",
-            "rdmatop waits for it",
+            "it is waited for",
         )
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(
             switches
                 .why_not()
-                .is_some_and(|why| why.remedy.contains("sysctl kernel.ftrace_enabled=1")),
+                .is_some_and(|why| why.remedy.contains("sudo sysctl -w kernel.ftrace_enabled=1")),
             BY_FTRACE
         );
         fake.proc("sys/kernel/ftrace_enabled", "1\n")

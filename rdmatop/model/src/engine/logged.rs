@@ -48,7 +48,8 @@ fn alike(one: &str, other: &str) -> bool {
 }
 
 /// Whether an error concerns this device. dev_err(9) names the PCI function, and ibdev_err() the RDMA device
-/// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c).
+/// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c). qedr has it in brackets (`DP_ERR`,
+/// include/linux/qed/qed_if.h).
 pub fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
     let of_function = |pci: &str| {
         let named = error
@@ -57,7 +58,8 @@ pub fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
             .and_then(|device| device.strip_prefix("+pci:"));
         named == Some(pci) || says(&error.text, pci, "")
     };
-    pci.is_some_and(of_function) || says(&error.text, name, ":")
+    let of_device = |end| says(&error.text, name, end);
+    pci.is_some_and(of_function) || of_device(":") || of_device(")]")
 }
 
 /// Whether a text has this name as a word, directly followed by `end`.
@@ -129,6 +131,16 @@ mod tests {
             ("mlx5_core 0000:af:00.0 mlx5_0: REG_MR", None, true),
             ("infiniband mlx5_01: REG_MR err -12", None, false),
             ("a text with mlx5_0 and no colon", None, false),
+            (
+                "[qedr_affiliated_event:738(mlx5_0)]CQ event 1 on handle 3",
+                None,
+                true,
+            ),
+            (
+                "[qedr_affiliated_event:738(mlx5_01)]CQ event 1 on handle 3",
+                None,
+                false,
+            ),
         ] {
             assert_eq!(concerns(&error(text, device), "mlx5_0", pci), is, "{text}");
         }

@@ -67,6 +67,7 @@ use unlisted::Makers;
 pub use logged::concerns;
 #[cfg(any(test, feature = "testkit"))]
 pub use providers::families;
+pub use providers::has_meaning;
 
 #[cfg(test)]
 mod tests;

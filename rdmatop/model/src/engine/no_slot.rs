@@ -212,7 +212,7 @@ fn unlisted(now: u64, names: &[String], others: bool) -> Cause {
     };
     let remedy = match (others, now) {
         (true, _) => {
-            "rdmatop looks for them as soon as there is room, and counts them from then on. Started anew it makes room \
+            "They are looked for as soon as there is room, and counted from then on. Started anew it makes room \
              for twice as many QPs as there are then, or for as many as --max-qps says"
         }
         (false, 0) => "None is needed: there is room now, and those that still exist are counted",
@@ -253,8 +253,8 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> 
         what,
         why: format!("{slots} were taken by other QPs that had moved"),
         remedy: step!(
-            "A QP is counted again once others are destroyed. Start rdmatop with --max-qps={}: each QP takes 3 KiB of \
-             kernel memory",
+            "A QP is counted again once others are destroyed. `sudo rdmatop --max-qps={}` has room for more: each QP takes 3 KiB \
+             of kernel memory",
             more
         ),
     }

@@ -183,7 +183,7 @@ impl Port {
         order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
         for at in order {
             let Some(raw) = counters.get(at) else { continue };
-            let shown = shown_name(&raw.name);
+            let shown = shown_name(raw);
             if held.contains_key(&shown) {
                 continue;
             }
@@ -414,15 +414,19 @@ fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
 fn source(from: RawSource) -> Source {
     match from {
         RawSource::Netlink => Source::Netlink,
-        RawSource::Sysfs | RawSource::Pma => Source::Sysfs,
+        RawSource::Sysfs | RawSource::Device | RawSource::Pma => Source::Sysfs,
         RawSource::Ethtool => Source::Ethtool,
     }
 }
 
-fn shown_name(name: &Arc<str>) -> Arc<str> {
-    let safe = names::safe(name.as_bytes());
-    if *safe == **name {
-        Arc::clone(name)
+/// What a counter is called. One of the whole device is none of the port: no sum and no finding of the port
+/// looks for this name.
+fn shown_name(raw: &RawReading) -> Arc<str> {
+    let safe = names::safe(raw.name.as_bytes());
+    if raw.source == RawSource::Device {
+        format!("{safe} (device)").into()
+    } else if *safe == *raw.name {
+        Arc::clone(&raw.name)
     } else {
         safe.into()
     }
@@ -635,6 +639,20 @@ mod tests {
         assert_eq!(row.tx_bytes.unwrap().total, 7);
         let names: Vec<_> = row.counters.iter().map(|c| (&*c.name, c.counter.total)).collect();
         assert_eq!(names, [("tx_bytes", 7)]);
+    }
+
+    #[test]
+    fn a_counter_of_all_ports_is_shown_and_in_no_sum_of_one() {
+        use RawSource::{Device, Netlink};
+        let at = |n| [("sq_num_to", n, Netlink), ("sq_num_to", 9 * n, Device)];
+        let row = two(Provider::Mlx4, &at(1), &at(2));
+        assert_eq!(row.retries.map(|c| (c.total, c.rate)), Some((2, Some(1.0))));
+        let seen: Vec<_> = row
+            .counters
+            .iter()
+            .map(|c| (&*c.name, c.counter.total, c.help.is_some()))
+            .collect();
+        assert_eq!(seen, [("sq_num_to", 2, true), ("sq_num_to (device)", 18, true)]);
     }
 
     #[test]

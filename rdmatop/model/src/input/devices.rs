@@ -172,8 +172,10 @@ pub struct DeviceReading {
 pub enum RawSource {
     /// `RDMA_NLDEV_CMD_STAT_GET`.
     Netlink,
-    /// `ports/N/hw_counters`.
+    /// `ports/N/hw_counters`, and `hw_counters` of a device with one port.
     Sysfs,
+    /// `hw_counters` of a device with several ports: each is of all of them.
+    Device,
     /// `ports/N/counters`: names, units and widths of the InfiniBand specification.
     Pma,
     /// `ethtool -S` of the network device under the port.

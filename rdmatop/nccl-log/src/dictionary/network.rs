@@ -41,7 +41,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Could not find real path of rxe0 (/sys/class/infiniband/rxe0/device)";
 
     "device-unanswering" Choice means "an RDMA device or its port does not answer";
-        next "look at `dmesg` of that host";
+        next "look at `sudo dmesg` of that host";
         in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to query "]) =>
             "NET/IB : Unable to query port_num 1";
 
@@ -155,12 +155,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "device-failed" Fault means "a NIC failed; NCCL goes on with the others where it was told to \
         (NCCL_IB_RESILIENCY settings)";
-        next "cable, transceiver and switch port of that NIC; `dmesg` of that host";
+        next "cable, transceiver and switch port of that NIC; `sudo dmesg` of that host";
         in "NCCL 2.29 on": Text(&["NET/IB: ", "Device ", " marked as failed"]) =>
             "NET/IB: ncclIbResiliencyHandle: Device 1 marked as failed. (send comm=0x7f)";
 
     "devices-failed" Fault means "more NICs of a connection failed than NCCL can replace";
-        next "cables, transceivers and switch ports of these NICs; `dmesg` of that host";
+        next "cables, transceivers and switch ports of these NICs; `sudo dmesg` of that host";
         in "NCCL 2.30 on": Text(&["NET/IB: ", "Fatal error. Detected "]) =>
             "NET/IB: ncclIbX: Fatal error. Detected 2 failed devices out of 2 devices on the send \
             communicator (comm=0x7f).";
@@ -275,7 +275,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "gin-call" Fault means "a call of DOCA failed, by which GPUs start their own transfers (GIN)";
         next "NCCL_GIN_ENABLE=0 does without, for programs that can; else the number is a doca_error_t (21: the driver \
-            refused), and `dmesg` of that host, the NIC's firmware and the open GPU kernel driver";
+            refused), and `sudo dmesg` of that host, the NIC's firmware and the open GPU kernel driver";
         in "NCCL 2.30 on": Text(&["DOCA failure "]) =>
             "DOCA failure 21";
         in "NCCL 2.30 on": Text(&["DOCA Error "]) =>

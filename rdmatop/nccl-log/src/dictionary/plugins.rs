@@ -118,7 +118,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             device)";
 
     "ofi-queue" Fault means "libfabric's completion queue cannot be read";
-        next "the error behind `RC`; `dmesg` of that host";
+        next "the error behind `RC`; `sudo dmesg` of that host";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to retrieve completion queue entries"]) =>
             "NET/OFI Unable to retrieve completion queue entries. RC: -5, ERROR: Input/output error";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to read from fi_cq_readerr"]) =>

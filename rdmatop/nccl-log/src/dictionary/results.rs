@@ -17,7 +17,7 @@ const PROGRAM: &str = "the WARN before it says which argument; look at the call 
 /// In the order of `ncclResult_t`.
 pub(super) const ENTRIES: &[Entry] = messages! {
     "failed-call" Follows means "a call of NCCL failed because CUDA or HIP failed (ncclUnhandledCudaError)";
-        next "the first WARN before it names the error; `dmesg` shows Xid errors of an NVIDIA GPU";
+        next "the first WARN before it names the error; `sudo dmesg` shows Xid errors of an NVIDIA GPU";
         in "NCCL 2.3 on, RCCL": CallResult(1) =>
             "init.cc:950 -> 1 [Async thread]";
 
@@ -70,7 +70,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "RendezvousTimeoutError";
 
     "store-port" Fault means "the port where ranks are to meet is taken on this host";
-        next "`ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \
+        next "`sudo ss -ltnp` shows by whom: another job, or a process that an earlier one left; end it, or choose another \
             MASTER_PORT; of all ranks, the first one alone listens there";
         in "PyTorch 1.12 on": Text(&["The server socket has failed to listen on any local network address"]) =>
             "The server socket has failed to listen on any local network address.";
@@ -102,7 +102,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "watchdog" Follows means "PyTorch's watchdog of collectives stands still itself: a call of CUDA or NCCL \
         does not return, or a thread that waits for one holds Python's lock";
-        next "the stack of that process (`py-spy dump --native --pid PID`); where all ranks say so, that of the \
+        next "the stack of that process (`sudo py-spy dump --native --pid PID`); where all ranks say so, that of the \
             rank whose log ends first";
         in "PyTorch 2.2 on": Text(&["ProcessGroupNCCL's watchdog got stuck for "]) =>
             "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring \

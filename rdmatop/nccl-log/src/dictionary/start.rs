@@ -440,14 +440,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Cuda failure 3 'initialization error'";
 
     "gpu-fabric" Fault means "the GPUs wait for the Fabric Manager of their NVSwitches";
-        next "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
+        next "`sudo systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
             shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
         in "NCCL 2.3 on": Text(&["Cuda failure ", "system not yet initialized"]) =>
             "Cuda failure 802 'system not yet initialized'";
 
     "gpu-fabric" Fault means "the GPUs' NVSwitches refuse multicast (NVLink SHARP): mostly the Fabric \
         Manager";
-        next "`systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
+        next "`sudo systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
             shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
         in "NCCL 2.17 on": Text(&["Cuda failure ", "cannot be performed in the present state"]) =>
             "Cuda failure 401 'the operation cannot be performed in the present state'";
@@ -459,7 +459,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Cuda failure 700 'an illegal memory access was encountered'";
 
     "gpu-broke" Fault means "a GPU or its NVLink reports an error that it cannot correct";
-        next "`dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, \
+        next "`sudo dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, \
             replace it";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "uncorrectable"]) =>
             "Cuda failure 'uncorrectable NVLink error detected during the execution'";
@@ -478,7 +478,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     // Where the words say nothing, the place in NCCL's source does.
     "nvls" Fault means "NVLink SHARP could not be set up";
-        next "NCCL_NVLS_ENABLE=0 does without; else `systemctl status nvidia-fabricmanager` and its log, the same version \
+        next "NCCL_NVLS_ENABLE=0 does without; else `sudo systemctl status nvidia-fabricmanager` and its log, the same version \
             as the driver, and `nvidia-smi -q` for Fabric State";
         in "NCCL 2.17 on": In("nvls.cc:", &["Cuda failure ", "invalid argument"]) =>
             "Cuda failure 1 'invalid argument'";
@@ -492,17 +492,17 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Cuda failure 400 'invalid resource handle'";
 
     "cuda" Fault means "a call of CUDA or HIP failed";
-        next "the words in quotes say which; `dmesg` shows errors of a GPU (Xid, amdgpu)";
+        next "the words in quotes say which; `sudo dmesg` shows errors of a GPU (Xid, amdgpu)";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure "]) =>
             "Cuda failure 'unknown error'";
 
     "cuda" Fault means "a call of HIP failed";
-        next "the words in quotes say which; `dmesg` shows errors of a GPU";
+        next "the words in quotes say which; `sudo dmesg` shows errors of a GPU";
         in "RCCL to ROCm 5.4": Text(&["HIP failure "]) =>
             "HIP failure 'out of memory'";
 
     "gpu-links" Note means "two GPUs with NVLink between them cannot reach each other's memory";
-        next "`nvidia-smi topo -p2p r` and `dmesg`: most often hardware";
+        next "`nvidia-smi topo -p2p r` and `sudo dmesg`: most often hardware";
         in "NCCL 2.12 on": Text(&["P2P is disabled between NVLINK connected GPUs"]) =>
             "P2P is disabled between NVLINK connected GPUs 0 and 1";
 
@@ -535,7 +535,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Missing \"HSA_FORCE_FINE_GRAIN_PCIE=1\" from environment which can lead to low RCCL performance";
 
     "numa-balancing" Note means "the kernel moves memory between NUMA nodes: bandwidths vary";
-        next "sysctl kernel.numa_balancing=0";
+        next "`sudo sysctl -w kernel.numa_balancing=0`, until the next boot";
         in "RCCL of ROCm 5.6 on": Text(&["NUMA auto balancing enabled"]) =>
             "NUMA auto balancing enabled";
 };

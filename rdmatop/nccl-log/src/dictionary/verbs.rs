@@ -26,7 +26,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
 
     "bad-work-request" Fault means "the NIC could not carry out a request of its own side (status 2, local \
         queue pair operation error)";
-        next "look at `dmesg` of that host, and at the firmware's and the driver's version";
+        next "look at `sudo dmesg` of that host, and at the firmware's and the driver's version";
         in ALWAYS: Status(2, "IBV_WC_LOC_QP_OP_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with error 2, opcode 0, len 0, vendor err 105";
 
@@ -51,7 +51,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
 
     "bad-response" Fault means "the peer's NIC sent an answer that does not fit the request (status 7, bad \
         response)";
-        next "look at `dmesg` and the firmware of both hosts";
+        next "look at `sudo dmesg` and the firmware of both hosts";
         in ALWAYS: Status(7, "IBV_WC_BAD_RESP_ERR") =>
             "NET/IB : Got completion with error 7, opcode 2, len 0, vendor err 0";
 
@@ -85,7 +85,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
 
     "remote-operation" Fault means "the peer's NIC could not carry out the request (status 11, remote \
         operation error)";
-        next "look at the peer: its log at the same time, `dmesg`, events of its NIC, its PCIe link";
+        next "look at the peer: its log at the same time, `sudo dmesg`, events of its NIC, its PCIe link";
         in ALWAYS: Status(11, "IBV_WC_REM_OP_ERR") =>
             "NET/IB : Got completion from peer 192.0.2.2<4711> with status=11 opcode=0 len=0 vendor err 137 \
             (Send)";
@@ -112,7 +112,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
             "ib_mlx5_log.c:139  Receive-no-ready retry count exceeded on mlx5_0:1/IB (synd 0x16 vend 0x87 hw_synd 0/0)";
 
     "nic-fatal" Fault means "the NIC failed while it had the request (status 19, fatal error)";
-        next "look at `dmesg` of that host; the device must be reset";
+        next "look at `sudo dmesg` of that host; the device must be reset";
         in ALWAYS: Status(19, "IBV_WC_FATAL_ERR") =>
             "NET/IB : Got completion with error 19, opcode 0, len 0, vendor err 0";
 
@@ -122,18 +122,17 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
             "NET/IB : Got completion with error 20, opcode 0, len 0, vendor err 0";
 
     "nic-error" Fault means "the NIC reported an error without a name (status 21)";
-        next "the vendor error tells its maker more; look at `dmesg` of that host";
+        next "the vendor error tells its maker more; look at `sudo dmesg` of that host";
         in ALWAYS: Status(21, "IBV_WC_GENERAL_ERR") =>
             "NET/IB : Got completion with error 21, opcode 0, len 0, vendor err 244";
 };
 
-const QP_BROKE: &str =
-    "look at the first failed request of that NIC, here and in the peer's log, and at `dmesg` of both hosts";
+const QP_BROKE: &str = "look at the first failed request of that NIC, here and in the peer's log, and at `sudo dmesg` of both hosts";
 
 /// Recognised by the texts of `ibv_event_type_str`. Before 2.20 the line names no device.
 pub(super) const EVENTS: &[Entry] = messages! {
     "cq-broke" Fault means "a completion queue overflowed or broke";
-        next "look at `dmesg` of that host";
+        next "look at `sudo dmesg` of that host";
         in ALWAYS: Event("CQ error") =>
             "NET/IB : mlx5_0:1 async fatal event on CQ (0x7f): CQ error";
 
@@ -155,18 +154,18 @@ pub(super) const EVENTS: &[Entry] = messages! {
             "NET/IB : mlx5_5:1 async fatal event on QP (0x7f): local access violation work queue error";
 
     "device-broke" Fault means "the NIC itself failed";
-        next "look at `dmesg` of that host; the device must be reset, and if it comes again, replaced";
+        next "look at `sudo dmesg` of that host; the device must be reset, and if it comes again, replaced";
         in ALWAYS: Event("local catastrophic error") =>
             "NET/IB : mlx5_0:1 Got async event : local catastrophic error";
 
     "port-down" Fault means "the port went down";
-        next "cable, transceiver and switch port of that NIC; `dmesg` and `rdma link` of that host say \
+        next "cable, transceiver and switch port of that NIC; `sudo dmesg` and `rdma link` of that host say \
             whether it is up again";
         in ALWAYS: Event("port error") =>
             "NET/IB : Got async event : port error";
 
     "srq-broke" Fault means "a shared receive queue broke";
-        next "look at `dmesg` of that host";
+        next "look at `sudo dmesg` of that host";
         in ALWAYS: Event("SRQ catastrophic error") =>
             "NET/IB : mlx5_0:1 async fatal event on SRQ, unused for now (0x7f): SRQ catastrophic error";
 
@@ -224,14 +223,14 @@ pub(super) const CALLS: &[Entry] = messages! {
 
     "gpu-memory-unknown" Fault means "GPU memory cannot be registered (Bad address): no module tells the NIC \
         where it is";
-        next "load nvidia_peermem (`modprobe nvidia_peermem`), or use DMA-BUF: the open kernel driver, Linux \
+        next "load nvidia_peermem (`sudo modprobe nvidia_peermem`, until the next boot), or use DMA-BUF: the open kernel driver, Linux \
             5.12 or later, and an rdma-core of 34 or later in the image";
         in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Bad address"]) =>
             "Call to ibv_reg_mr_iova2 failed with error Bad address";
 
     "memory-refused" Fault means "the driver refused to register memory (Invalid argument): for GPU memory, \
         nvidia_peermem or the NIC's driver does not fit the GPU's driver";
-        next "reload nvidia_peermem, built for the GPU driver that runs; `dmesg` of that host says more";
+        next "reload nvidia_peermem, built for the GPU driver that runs; `sudo dmesg` of that host says more";
         in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Invalid argument"]) =>
             "Call to ibv_reg_mr failed with error Invalid argument";
 
@@ -244,7 +243,7 @@ pub(super) const CALLS: &[Entry] = messages! {
 
     "dmabuf-refused" Fault means "GPU memory could not be registered by DMA-BUF";
         next "by the error: Bad address or Invalid argument, the GPU's driver does not export that memory to \
-            this NIC; Cannot allocate memory, its BAR1 or the NIC's table is full; `dmesg` of that host says \
+            this NIC; Cannot allocate memory, its BAR1 or the NIC's table is full; `sudo dmesg` of that host says \
             more";
         in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_dmabuf_mr"]) =>
             "Call to ibv_reg_dmabuf_mr failed with error Invalid argument errno 22";
@@ -289,13 +288,13 @@ pub(super) const CALLS: &[Entry] = messages! {
 
     "pd-failed" Fault means "the device gives no protection domain, the first thing that a process needs of \
         it";
-        next "look at `dmesg` of that host; in a container, whether its /dev/infiniband is that of this \
+        next "look at `sudo dmesg` of that host; in a container, whether its /dev/infiniband is that of this \
             device";
         in ALWAYS: Text(&["Call to ibv_alloc_pd failed"]) =>
             "Call to ibv_alloc_pd failed";
 
     "events-failed" Follows means "events of a device cannot be read any more";
-        next "look at the first error of that device, and at `dmesg` of that host";
+        next "look at the first error of that device, and at `sudo dmesg` of that host";
         in ALWAYS: Text(&["Call to ibv_get_async_event failed"]) =>
             "Call to ibv_get_async_event failed";
 
@@ -354,7 +353,7 @@ pub(super) const CALLS: &[Entry] = messages! {
             "Call to ibv_query_gid failed with error Invalid argument";
 
     "device-unanswering" Choice means "an RDMA device does not answer";
-        next "look at `dmesg` of that host";
+        next "look at `sudo dmesg` of that host";
         in ALWAYS: Text(&["Call to ibv_query_device failed"]) =>
             "Call to ibv_query_device failed with error Input/output error";
 
@@ -369,7 +368,7 @@ pub(super) const CALLS: &[Entry] = messages! {
             "ibv_post_recv() failed with error Invalid argument";
 
     "poll-failed" Fault means "a completion queue cannot be read";
-        next "look at `dmesg` of that host: the device may have been reset";
+        next "look at `sudo dmesg` of that host: the device may have been reset";
         in ALWAYS: Text(&["Call to ibv_poll_cq() returned"]) =>
             "Call to ibv_poll_cq() returned -2";
 };

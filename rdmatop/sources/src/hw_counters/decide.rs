@@ -61,7 +61,7 @@ pub fn decide(seen: &Seen<'_>) -> Result<Orders, Obstacle> {
             let mode = seen.binding.mask.words();
             let why = format!("another program has set mode auto,{mode}, which stays as it is");
             let remedy = if seen.binding.mask.0 & Mask::PID.0 == 0 {
-                "`rdma statistic qp set link DEVICE/PORT auto off` ends it"
+                "`sudo rdma statistic qp set link DEVICE/PORT auto off` ends it, for all users"
             } else {
                 "what it counts is shown"
             };
@@ -119,7 +119,7 @@ pub fn refused(error: &NetlinkError) -> Obstacle {
         Some(libc::EPERM | libc::EACCES) => Obstacle::new(
             CauseId::NotPermitted,
             "the kernel lets nobody change it without CAP_NET_ADMIN",
-            "run rdmatop as root",
+            "run with sudo",
         ),
         _ => Obstacle::new(CauseId::Refused, error.to_string(), ""),
     }

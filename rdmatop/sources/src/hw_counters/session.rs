@@ -27,7 +27,7 @@ const LIST_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// What is done about a change that could not be taken back.
-const AGAIN: &str = "the next start of rdmatop as root tries again";
+const AGAIN: &str = "it is tried again at the next start as root";
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
 
@@ -305,7 +305,7 @@ impl<K: Kernel> Session<K> {
                 Denied::NotPermitted => Obstacle::new(
                     CauseId::NotPermitted,
                     "this user may not change how the kernel counts",
-                    "run rdmatop as root",
+                    "run with sudo",
                 ),
                 Denied::Nothing => Obstacle::new(CauseId::Refused, "/run/rdmatop is gone", ""),
                 Denied::Unusable(why) => Obstacle::new(
@@ -420,7 +420,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
             Ok(Restored::Untouched) => {}
             Err(error) => {
                 let off = step!(
-                    "rdma statistic qp set link {}/{} auto off",
+                    "sudo rdma statistic qp set link {}/{} auto off",
                     ShellWord::device(&device.name),
                     port.port
                 );

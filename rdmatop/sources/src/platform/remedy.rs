@@ -7,8 +7,7 @@ use rdmatop_base::{
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
 /// What to do where devices belong to one network namespace each.
-const ELSEWHERE: &str =
-    "run in the network namespace of the device (a container: --network=host; a pod: sudo nsenter -t PID -n)";
+const ELSEWHERE: &str = "run in the network namespace of the device (a container: --network=host; a pod: `sudo nsenter -t PID -n`)";
 
 /// All that is known to be missing, the most basic first. An unknown fact makes no cause.
 pub fn missing(platform: &Platform) -> Vec<Cause> {

@@ -19,29 +19,15 @@ pub enum CounterGroup {
     /// `hw_counters/`: names of the driver. The same values come over RDMA netlink (`STAT_GET`) in one
     /// message.
     Hardware,
-    /// `hw_counters/` of the device itself, of which only `COMMANDS` are read.
-    Commands,
+    /// `hw_counters/` of the device itself (`alloc_hw_device_stats`), which netlink does not have.
+    Device,
 }
-
-/// Counters of commands that EFA keeps for the device (`EFA_DEFINE_DEVICE_STATS` of efa_verbs.c). Until Linux
-/// 5.13 they are among those of the port; since then netlink does not have them.
-const COMMANDS: [&str; 9] = [
-    "cmds_err",
-    "no_completion_cmds",
-    "alloc_pd_err",
-    "create_qp_err",
-    "create_cq_err",
-    "reg_mr_err",
-    "alloc_ucontext_err",
-    "create_ah_err",
-    "mmap_err",
-];
 
 impl CounterGroup {
     fn dir(self) -> &'static str {
         match self {
             Self::Port => "counters",
-            Self::Hardware | Self::Commands => "hw_counters",
+            Self::Hardware | Self::Device => "hw_counters",
         }
     }
 }
@@ -83,10 +69,16 @@ struct CounterFile {
 }
 
 impl CounterFiles {
-    /// Opens the files that exist; a port without the directory has no counters.
-    pub fn open(root: &Root, device: &OsStr, port: u32, group: CounterGroup) -> Self {
+    /// Opens the files that exist and whose names are `wanted`; a port without the directory has no counters.
+    pub fn open(
+        root: &Root,
+        device: &OsStr,
+        port: u32,
+        group: CounterGroup,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> Self {
         let dir = device_path(root, device).map(|dir| match group {
-            CounterGroup::Commands => dir.join(group.dir()),
+            CounterGroup::Device => dir.join(group.dir()),
             _ => dir.join("ports").join(port.to_string()).join(group.dir()),
         });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
@@ -101,8 +93,7 @@ impl CounterFiles {
             group,
             files: names
                 .into_iter()
-                .filter(|name| !is_setting(name))
-                .filter(|name| group != CounterGroup::Commands || is_of_commands(name))
+                .filter(|name| !is_setting(name) && wanted(name.as_bytes()))
                 .map(open)
                 .collect(),
         }
@@ -143,10 +134,6 @@ impl CounterFiles {
             (&file.name, said, span)
         })
     }
-}
-
-fn is_of_commands(name: &OsStr) -> bool {
-    COMMANDS.iter().any(|known| *known == name)
 }
 
 impl CounterFile {
@@ -226,7 +213,7 @@ mod tests {
     }
 
     fn open(fake: &Fake, group: CounterGroup) -> CounterFiles {
-        CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group)
+        CounterFiles::open(&fake.root(), OsStr::new("mlx5_0"), 1, group, |_| true)
     }
 
     fn said(files: &mut CounterFiles) -> Vec<(String, FileValue)> {
@@ -347,12 +334,29 @@ mod tests {
         let fake = Fake::new();
         fake.sys(format!("{COUNTERS}/link_downed"), "1\n");
         let root = fake.root();
-        let mut files = CounterFiles::open(&root, OsStr::new("mlx5_0"), 1, CounterGroup::Port);
+        let mut files = CounterFiles::open(&root, OsStr::new("mlx5_0"), 1, CounterGroup::Port, |_| true);
         let opened = root.opens();
         assert_eq!(said(&mut files)[0].1, FileValue::Value(1));
         fake.sys(format!("{COUNTERS}/link_downed"), "2\n");
         assert_eq!(said(&mut files)[0].1, FileValue::Value(2));
         assert_eq!(root.opens(), opened);
+    }
+
+    #[test]
+    fn of_a_device_the_wanted_counters_alone_are_opened() {
+        let fake = Fake::new();
+        for name in ["cmds_err", "lifespan", "of_the_chip"] {
+            fake.sys(format!("class/infiniband/mlx5_0/hw_counters/{name}"), "1\n");
+        }
+        let names = |root: &Root| {
+            let wanted = |name: &[u8]| name != b"of_the_chip";
+            let files = CounterFiles::open(root, OsStr::new("mlx5_0"), 1, CounterGroup::Device, wanted);
+            files.names().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let root = fake.root();
+        let before = root.opens();
+        assert_eq!(names(&root), ["cmds_err"]);
+        assert_eq!(root.opens() - before, 2, "the directory and a file");
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! docs/remedies.md: every remedy of doctor and of findings, what its commands change, and the source that
-//! proves it.
+//! docs/remedies.md: every remedy of doctor, findings, notes and nccl-log, what its commands change, and the
+//! source that proves it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use syn::parse::ParseStream;
 use syn::visit::{self, Visit};
 
 use super::commands::commands;
@@ -26,8 +27,17 @@ const PLACES: [&str; 7] = [
     "lab/src/packages.rs",
     "sources/src/platform/remedy.rs",
 ];
+/// The same, of notes and of nccl-log. Texts are turned into others there that are no remedies.
+const NOTES: [&str; 6] = [
+    "loader/src",
+    "model/src/engine",
+    "model/src/judgement",
+    "nccl-log/src/dictionary",
+    "sources/src",
+    "src/app",
+];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
-const CHANGING: [&str; 17] = [
+const CHANGING: [&str; 18] = [
     "sudo modprobe ",
     "sudo ip link set ",
     "sudo ip address add ",
@@ -44,9 +54,10 @@ const CHANGING: [&str; 17] = [
     "sudo mount ",
     "sudo prlimit ",
     "kill -CONT ",
+    "rdma statistic qp set ",
     "--trust ",
 ];
-const EXTENTS: [&str; 16] = [
+const EXTENTS: [&str; 17] = [
     "until the next boot",
     "from now on",
     "from then on",
@@ -55,6 +66,8 @@ const EXTENTS: [&str; 16] = [
     "it is stopped",
     "lift that limit",
     "without limit",
+    // A binding goes on until somebody ends it.
+    "auto off",
     "not unlimited ->",
     "for all users",
     "log in anew",
@@ -68,11 +81,12 @@ const EXTENTS: [&str; 16] = [
 
 /// Commands that show an ordinary user nothing, or are refused: what is about other users' processes, the
 /// hardware, or the management of an InfiniBand fabric.
-const OF_ROOT: [&str; 30] = [
+const OF_ROOT: [&str; 33] = [
     "chmod ",
     "dmesg |",
     "dmesg >",
     "dmesg -",
+    "dmesg`",
     "ethtool -m ",
     "grep -zE ",
     "ibdiagnet ",
@@ -90,12 +104,14 @@ const OF_ROOT: [&str; 30] = [
     "nft ",
     "nsenter ",
     "prlimit ",
+    "py-spy ",
     "rdmatop --trace",
     "rdmatop check ",
     "rdmatop doctor --pid",
     "set_irq_affinity",
     "setpci ",
     "sminfo ",
+    "ss -ltnp",
     "ss -tanp",
     "sysctl -w ",
     "systemctl ",
@@ -109,6 +125,14 @@ const OF_ROOT_ALREADY: &str =
 #[derive(Default)]
 struct Finder {
     found: Vec<String>,
+    /// Constants that are remedies, by the last parts of their names.
+    named: BTreeSet<String>,
+    /// What constants would give.
+    texts: Vec<(String, Finder)>,
+    /// Functions of which a parameter is a remedy, and its place.
+    takers: BTreeMap<String, usize>,
+    /// Of a file of [`NOTES`].
+    notes: bool,
     /// Within an expression that is a remedy as a whole.
     within: bool,
     /// Within a function that gives pairs of a meaning and a remedy.
@@ -125,6 +149,79 @@ impl Finder {
     fn is_remedy(name: &str) -> bool {
         matches!(name, "next" | "remedy")
     }
+
+    /// Whether a pattern is a remedy, and whether it is a tuple of which the last is.
+    fn binds(pattern: &syn::Pat) -> [bool; 2] {
+        match pattern {
+            syn::Pat::Ident(name) => [Self::is_remedy(&name.ident.to_string()), false],
+            syn::Pat::Tuple(all) => [false, all.elems.last().is_some_and(|last| Self::binds(last)[0])],
+            syn::Pat::Type(typed) => Self::binds(&typed.pat),
+            _ => [false; 2],
+        }
+    }
+
+    /// Records which parameter of a function is a remedy.
+    fn takes<'a>(&mut self, function: &syn::Ident, mut parameters: impl Iterator<Item = &'a syn::Pat>) {
+        if let Some(place) = parameters.position(|pattern| Self::binds(pattern)[0]) {
+            self.takers.insert(function.to_string(), place);
+        }
+    }
+
+    /// One of what is a remedy as a whole.
+    fn within() -> Self {
+        Self {
+            within: true,
+            ..Self::default()
+        }
+    }
+
+    /// The remedies of a file, and the names of what gives more of them.
+    fn read(file: &Path, notes: bool) -> Self {
+        let file = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap();
+        let mut finder = Self::default();
+        // A function may stand behind its callers.
+        finder.visit_file(&file);
+        let takers = std::mem::take(&mut finder.takers);
+        let mut again = Self {
+            takers,
+            notes,
+            ..Self::default()
+        };
+        again.visit_file(&file);
+        again
+    }
+}
+
+/// Whether an attribute is a comment that says of a function that it gives a remedy.
+fn says_remedy(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::NameValue(doc) = &attribute.meta else {
+        return false;
+    };
+    let syn::Expr::Lit(value) = &doc.value else {
+        return false;
+    };
+    matches!(&value.lit, syn::Lit::Str(text) if text.value().starts_with(" The remedy"))
+}
+
+/// What stands behind each `next` of a table of messages.
+fn nexts(input: ParseStream<'_>) -> syn::Result<Vec<syn::Expr>> {
+    let mut found = Vec::new();
+    while !input.is_empty() {
+        if input
+            .fork()
+            .parse::<syn::Ident>()
+            .is_ok_and(|word| word == "next")
+        {
+            input.parse::<syn::Ident>()?;
+            found.push(input.parse()?);
+        } else {
+            input.step(|cursor| match cursor.token_tree() {
+                Some((_, rest)) => Ok(((), rest)),
+                None => Err(cursor.error("no token")),
+            })?;
+        }
+    }
+    Ok(found)
 }
 
 impl<'ast> Visit<'ast> for Finder {
@@ -135,16 +232,57 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        let parameters = item.sig.inputs.iter().filter_map(|input| match input {
+            syn::FnArg::Typed(typed) => Some(&*typed.pat),
+            syn::FnArg::Receiver(_) => None,
+        });
+        self.takes(&item.sig.ident, parameters);
+        // A function that gives one says so.
+        if item.attrs.iter().any(says_remedy) || item.sig.ident.to_string().ends_with("remedy") {
+            self.within = true;
+            self.visit_block(&item.block);
+            self.within = false;
+        }
         self.pairs = item.sig.ident == "meaning";
         visit::visit_item_fn(self, item);
         self.pairs = false;
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.pairs = item.sig.ident == "reason";
+        visit::visit_impl_item_fn(self, item);
+        self.pairs = false;
+    }
+
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        let mut given = Self::within();
+        given.visit_expr(&item.expr);
+        self.texts.push((item.ident.to_string(), given));
+        visit::visit_item_const(self, item);
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        let last = path.path.segments.last().filter(|_| self.within);
+        let name = last.map(|last| last.ident.to_string());
+        self.named
+            .extend(name.filter(|name| name.chars().all(|c| c.is_uppercase() || c == '_')));
+    }
+
+    fn visit_expr_assign(&mut self, assign: &'ast syn::ExprAssign) {
+        if let syn::Expr::Field(field) = &*assign.left
+            && let syn::Member::Named(name) = &field.member
+            && Self::is_remedy(&name.to_string())
+        {
+            return self.all_of(&assign.right);
+        }
+        visit::visit_expr_assign(self, assign);
     }
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         let name = call.method.to_string();
-        if matches!(name.as_str(), "warn" | "fail" | "skip") {
+        if !self.notes && matches!(name.as_str(), "warn" | "fail" | "skip") {
             let mut arguments: Vec<_> = call.args.iter().collect();
             if let Some(last) = arguments.pop() {
                 self.all_of(last);
@@ -154,7 +292,8 @@ impl<'ast> Visit<'ast> for Finder {
                 .for_each(|argument| self.visit_expr(argument));
         }
         let receiver = &*call.receiver;
-        if name == "into"
+        if !self.notes
+            && name == "into"
             && matches!(
                 receiver,
                 syn::Expr::Lit(_) | syn::Expr::Match(_) | syn::Expr::If(_)
@@ -166,11 +305,24 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
-        let is_push = matches!(&*call.func, syn::Expr::Path(path) if path.path.is_ident("push"));
-        if let Some(last) = call.args.last().filter(|_| is_push) {
-            self.all_of(last);
+        let syn::Expr::Path(path) = &*call.func else {
+            return visit::visit_expr_call(self, call);
+        };
+        let mut names = path.path.segments.iter().rev().map(|part| part.ident.to_string());
+        let (name, of) = (names.next().unwrap_or_default(), names.next());
+        let taken = match &*name {
+            "push" if of.is_none() => call.args.len().checked_sub(1),
+            "new" => (of.as_deref() == Some("Obstacle")).then_some(2),
+            _ => self.takers.get(&name).copied(),
+        };
+        self.visit_expr(&call.func);
+        for (at, argument) in call.args.iter().enumerate() {
+            if Some(at) == taken {
+                self.all_of(argument);
+            } else {
+                self.visit_expr(argument);
+            }
         }
-        visit::visit_expr_call(self, call);
     }
 
     fn visit_expr_tuple(&mut self, tuple: &'ast syn::ExprTuple) {
@@ -188,11 +340,26 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_local(&mut self, local: &'ast syn::Local) {
-        let is_remedy =
-            matches!(&local.pat, syn::Pat::Ident(name) if Self::is_remedy(&name.ident.to_string()));
+        let [is_remedy, is_pair] = Self::binds(&local.pat);
+        if let (syn::Pat::Ident(name), Some(init)) = (&local.pat, &local.init)
+            && let syn::Expr::Closure(closure) = &*init.expr
+        {
+            self.takes(
+                &name.ident,
+                closure.inputs.iter().map(|input| match input {
+                    syn::Pat::Type(typed) => &*typed.pat,
+                    other => other,
+                }),
+            );
+        }
         match &local.init {
             Some(init) if is_remedy => self.all_of(&init.expr),
-            _ => visit::visit_local(self, local),
+            _ => {
+                let before = self.pairs;
+                self.pairs |= is_pair;
+                visit::visit_local(self, local);
+                self.pairs = before;
+            }
         }
     }
 
@@ -206,14 +373,20 @@ impl<'ast> Visit<'ast> for Finder {
             parts.for_each(|part| self.visit_expr(part));
             self.within = before;
         }
+        if called.path.is_ident("messages") {
+            for next in called.parse_body_with(nexts).unwrap() {
+                self.all_of(&next);
+            }
+        }
     }
 
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
         let text = text.value();
         // A text that begins with a command is a remedy wherever it stands: some are constants.
-        let begins = commands(&text)
-            .first()
-            .is_some_and(|command| text.starts_with(command));
+        let begins = !self.notes
+            && commands(&text)
+                .first()
+                .is_some_and(|command| text.starts_with(command));
         let is_one = (self.within || begins) && text.contains(' ') && !text.starts_with("{} --pid");
         if is_one && !self.found.contains(&text) {
             self.found.push(text);
@@ -224,21 +397,51 @@ impl<'ast> Visit<'ast> for Finder {
 /// Each remedy, and the file in which it is first.
 fn remedies() -> BTreeMap<String, PathBuf> {
     let program = program();
-    let mut files = Vec::new();
-    for place in PLACES.map(|place| program.join(place)) {
-        if place.is_dir() {
-            sources(&place, &mut files);
-        } else {
-            files.push(place);
+    let files = |places: &[&str]| {
+        let mut files = Vec::new();
+        for place in places.iter().map(|place| program.join(place)) {
+            if place.is_dir() {
+                sources(&place, &mut files);
+            } else {
+                files.push(place);
+            }
         }
-    }
+        files
+    };
+    let is_test = |file: &PathBuf| {
+        let name = file.with_extension("");
+        let mut parts = name.components().map(|part| part.as_os_str().to_string_lossy());
+        parts.any(|part| part == "tests" || part.ends_with("_tests"))
+    };
+    let (own, mut notes) = (files(&PLACES), files(&NOTES));
+    notes.retain(|file| !is_test(file) && !own.contains(file));
+    let all = own
+        .into_iter()
+        .map(|file| (file, false))
+        .chain(notes.into_iter().map(|file| (file, true)));
+    let read: Vec<(PathBuf, Finder)> = all
+        .map(|(file, notes)| (file.clone(), Finder::read(&file, notes)))
+        .collect();
+    let mut named: BTreeSet<String> = read.iter().flat_map(|(_, finder)| finder.named.clone()).collect();
     let mut out = BTreeMap::new();
-    for file in files {
-        let mut finder = Finder::default();
-        finder.visit_file(&syn::parse_file(&fs::read_to_string(&file).unwrap()).unwrap());
-        for remedy in finder.found {
+    let mut add = |file: &PathBuf, found: Vec<String>| {
+        for remedy in found {
             out.entry(remedy).or_insert_with(|| file.clone());
         }
+    };
+    // What a name gives may be another name.
+    for _ in 0..2 {
+        for (file, finder) in &read {
+            for (name, given) in &finder.texts {
+                if named.contains(name) {
+                    named.extend(given.named.clone());
+                    add(file, given.found.clone());
+                }
+            }
+        }
+    }
+    for (file, finder) in read {
+        add(&file, finder.found);
     }
     out
 }

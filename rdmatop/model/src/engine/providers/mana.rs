@@ -42,6 +42,12 @@ const COUNTERS: &[Entry] = &[
     c("rx_send_requests", Requests, "SENDs received"),
     c("rx_write_requests", Requests, "RDMA WRITEs received"),
     c("rx_read_requests", Requests, "RDMA READs received"),
+    // Of the device. It also has a rate_inc_events, as the port has.
+    c("sent_cnps", Packets, "CNPs sent, to slow the peer down").is(Role::CnpSent),
+    c("received_ecns", Packets, "packets received with a mark of congestion (ECN)").is(Role::EcnMarked),
+    c("received_cnp_count", Packets, "CNPs received, as the device counts them"),
+    c("qp_congested_events", Events, "times that congestion slowed a QP down"),
+    c("qp_recovered_events", Events, "times that a QP recovered from congestion"),
 ];
 
 pub(super) const TABLE: Table = Table {

@@ -142,6 +142,15 @@ fn every_name_that_a_driver_exports_has_a_meaning() {
             assert_eq!(name.ends_with(",32"), name.contains(','), "{name}");
         }
     }
+    for (driver, names) in exported::OF_DEVICES {
+        for name in names.split(';') {
+            assert!(
+                has_meaning(Some(driver), "any", name),
+                "{driver}: {name} is not read"
+            );
+        }
+    }
+    assert!(!has_meaning(Some("hfi1"), "hfi1_0", "RxRbufDataCorErr"));
     // What the table has of a driver of Linux, and the driver has not, is a name that nobody will see.
     let (_, bnxt) = exported::EXPORTED
         .iter()

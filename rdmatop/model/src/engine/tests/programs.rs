@@ -166,7 +166,7 @@ fn programs_that_are_gone_leave_no_verdict_and_no_note_of_theirs() {
     })));
     let health = host.tick().health.clone();
     assert!(health.follows_qps && health.notes.len() == 1);
-    host.apply(off(CauseId::Unreadable, "rdmatop tries again"));
+    host.apply(off(CauseId::Unreadable, "it is tried again"));
     let health = host.tick().health.clone();
     assert!(!health.follows_qps && health.probes.is_empty());
     let ids: Vec<_> = health.notes.iter().map(|note| note.id).collect();

@@ -277,7 +277,7 @@ fn words(device: &str, openers: &OpenersSample) -> NextStep {
             (true, _) => {
                 "A user has too many open files to look at each; one of them may be the device's".into()
             }
-            (false, true) => "Run with sudo to see which processes have the device open".into(),
+            (false, true) => "Run with sudo, to see which processes have the device open".into(),
             (false, false) => "No process of this machine has the device open".into(),
         };
     };

@@ -1,6 +1,6 @@
 //! Counters of one port, round by round.
 
-use std::{ffi::OsStr, sync::Arc};
+use std::{collections::BTreeSet, ffi::OsStr, sync::Arc};
 
 use super::interfaces::Interfaces;
 use rdmatop_model::input::{RawReading, RawSource, ReadAt};
@@ -49,30 +49,47 @@ impl PortCounters {
                 let error = counters.as_ref().err();
                 (self.served, self.refused) = (error.is_none(), error.is_some());
                 self.none = error.filter(|error| error.is_absence()).cloned();
+                if self.names.is_empty() {
+                    let list = counters.iter().flatten();
+                    self.names = list.map(|counter| (&*counter.name).into()).collect();
+                }
             }
         }
         before != (self.port, self.served, self.refused)
     }
 
-    /// Opens the files of `port` of the device in `dir`.
-    pub(super) fn open(&mut self, root: &Root, dir: &OsStr) {
-        let mut groups = vec![(CounterGroup::Port, RawSource::Pma)];
-        // A driver without the netlink statistic still has its counter files.
-        if self.refused {
-            groups.push((CounterGroup::Hardware, RawSource::Sysfs));
-        }
-        // Devices with counters of their own have one port.
-        if self.port == 1 {
-            groups.push((CounterGroup::Commands, RawSource::Sysfs));
-        }
-        let open = |(group, source)| {
-            let mut files = CounterFiles::open(root, dir, self.port, group);
+    /// Opens the files of `port` of the device in `dir`. Port 1 has those of the device, too, which are read
+    /// once so; of these `of_device` chooses. A device may count for all its ports what each counts: a name
+    /// that the port has is the port's.
+    pub(super) fn open(&mut self, root: &Root, dir: &OsStr, ports: usize, of_device: impl Fn(&str) -> bool) {
+        let open = |group, wanted: &dyn Fn(&[u8]) -> bool| {
+            let mut files = CounterFiles::open(root, dir, self.port, group, wanted);
             for (before, ..) in &self.files {
                 files.follow(before);
             }
-            (files, source)
+            files
         };
-        self.files = groups.into_iter().map(open).collect();
+        let mut opened = vec![(open(CounterGroup::Port, &|_| true), RawSource::Pma)];
+        let mut own: BTreeSet<&[u8]> = self.names.iter().map(|name| name.as_bytes()).collect();
+        // A driver without the netlink statistic still has its counter files.
+        let files = self.refused.then(|| open(CounterGroup::Hardware, &|_| true));
+        own.extend(
+            files
+                .iter()
+                .flat_map(CounterFiles::names)
+                .map(|name| name.as_bytes()),
+        );
+        if self.port == 1 {
+            let wanted = |name: &[u8]| !own.contains(name) && std::str::from_utf8(name).is_ok_and(&of_device);
+            let source = if ports > 1 {
+                RawSource::Device
+            } else {
+                RawSource::Sysfs
+            };
+            opened.push((open(CounterGroup::Device, &wanted), source));
+        }
+        opened.extend(files.map(|files| (files, RawSource::Sysfs)));
+        self.files = opened;
     }
 
     /// Netlink's answer that there are no counters, if sysfs has them: then the driver refused to read them.
@@ -227,7 +244,7 @@ mod tests {
             .follow(&fake.root(), None, Some(&bond), None, true);
         let mut sent = Vec::new();
         port.push(b"out_of_buffer", 7, &mut sent);
-        port.open(&fake.root(), OsStr::new("mlx5_0"));
+        port.open(&fake.root(), OsStr::new("mlx5_0"), 1, |_| true);
         port.read_files(&mut sent);
         port.interfaces.add_to(&fake.root(), &mut sent);
         let shown = |all: &[RawReading]| -> Vec<(String, RawSource)> {
@@ -238,7 +255,7 @@ mod tests {
             assert_eq!(shown(&unread), shown(&sent));
             assert!(unread.iter().all(|raw| raw.value.is_none()));
             // Its files are opened anew from time to time, in a pause too.
-            port.open(&fake.root(), OsStr::new("mlx5_0"));
+            port.open(&fake.root(), OsStr::new("mlx5_0"), 1, |_| true);
         }
         assert_eq!(sent.len(), 4, "{sent:?}");
     }

@@ -6,6 +6,7 @@ use super::{counters, dump::is_special, groups::Bound, paths::Paths};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 use rdmatop_model::{
+    engine::has_meaning,
     input::{
         BondReading, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource,
     },
@@ -319,17 +320,22 @@ impl Known {
         let due = self
             .read_ns
             .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
-        let dir = device_dir(sample.device.name.as_bytes());
+        let dir = device_dir(sample.device.name.as_bytes()).unwrap_or_default();
+        if due {
+            self.facts = read_device(root, &dir);
+        }
+        let driver = self.facts.as_ref().and_then(|facts| facts.driver.as_deref());
+        let name = sample.device.name.to_string();
+        let of_device = |counter: &str| has_meaning(driver, &name, counter);
         for (kept, port) in self.ports.iter_mut().zip(&sample.ports) {
             if kept.record(port) || due {
-                kept.open(root, dir.as_deref().unwrap_or_default());
+                kept.open(root, &dir, sample.ports.len(), of_device);
             }
         }
         if !due {
             return;
         }
         self.read_ns = Some(now_ns);
-        self.facts = dir.and_then(|dir| read_device(root, &dir));
         for port in self.facts.iter_mut().flat_map(|facts| &mut facts.ports) {
             // GIDs name interfaces of other network namespaces, too (`print_ndev`,
             // drivers/infiniband/core/sysfs.c), and one of that name here is another one. Netlink leaves them

@@ -239,7 +239,7 @@ fn note(device: &str, holders: &Holders, only: bool) -> Cause {
             "the kernel waits until no process has it open; a process of another user may, whose open files \
              you may not inspect"
                 .to_owned(),
-            "Run with sudo to see which process has it open; its traffic goes on until then",
+            "Run with sudo, to see which process has it open; its traffic goes on until then",
         ),
         (true, false, false) => (
             "the kernel waits for its last users, and no process has its verbs file open: a kernel consumer (NVMe, NFS, \

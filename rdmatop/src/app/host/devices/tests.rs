@@ -48,6 +48,8 @@ struct Made {
     /// Processes that have it open; 0 is one that the kernel does not name.
     open: Vec<u32>,
     packets: u64,
+    /// Ports beside the first.
+    more_ports: u32,
     /// Hardware counters; empty: `sent_pkts` with `packets`.
     counters: Vec<(&'static str, u64)>,
     /// Dumps of QPs end with this errno.
@@ -300,9 +302,16 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
     let mut out: Vec<Vec<u8>> = match (command, device) {
         _ if gone => return vec![refused(request, libc::EINVAL)],
         (cmd::RES_GET, None) if state.silent.contains(&netns) => return vec![refused(request, libc::EIO)],
-        (cmd::GET, Some(index)) => vec![named(request, index).u32(PORT_INDEX, 1).finish()],
+        (cmd::GET, Some(index)) => {
+            let ports = 1 + one(index).more_ports;
+            vec![named(request, index).u32(PORT_INDEX, ports).finish()]
+        }
         (cmd::GET, None) => all()
-            .map(|(index, _)| named(request, index).u32(PORT_INDEX, 1).finish())
+            .map(|(index, made)| {
+                named(request, index)
+                    .u32(PORT_INDEX, 1 + made.more_ports)
+                    .finish()
+            })
             .collect(),
         (cmd::RES_GET, None) => all().map(|(index, made)| summary(request, index, made)).collect(),
         (cmd::RES_GET, Some(index)) => vec![summary(request, index, one(index))],
@@ -330,7 +339,7 @@ fn answer(state: &mut State, request: &Message<'_>, netns: u64) -> Vec<Vec<u8>> 
         }
         (cmd::STAT_GET, Some(index)) => vec![counter(request, one(index))],
         (cmd::SYS_GET, _) => vec![reply(request).u8(SYS_NETNS_MODE, u8::from(!exclusive)).finish()],
-        (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, 1).finish()],
+        (cmd::PORT_GET, _) => vec![reply(request).u32(PORT_INDEX, port.unwrap_or(1)).finish()],
         _ => return vec![refused(request, libc::EINVAL)],
     };
     if request.flags & F_DUMP == F_DUMP {
@@ -649,6 +658,94 @@ fn what_each_driver_counts_becomes_the_figures_of_its_port() {
         (whole(100), whole(5))
     );
     assert_eq!((total(irdma.drops), total(irdma.retries)), (whole(1), None));
+}
+
+/// Reads a device whose driver has one counter by netlink for each port, or refuses with an errno, and files
+/// for the device. Returns the names and values of each port, but of that counter.
+fn of_the_device(driver: &str, ports: u32, refuses: i32, device: &[(&str, u64)]) -> Vec<String> {
+    let mut host = Host::new(1);
+    let dir = "class/infiniband/rxe0";
+    host.files.dir(format!("sys/{dir}/device"));
+    host.files
+        .link(format!("sys/{dir}/device/driver"), format!("../drivers/{driver}"));
+    for (name, value) in device {
+        host.files
+            .sys(format!("{dir}/hw_counters/{name}"), format!("{value}\n"));
+    }
+    host.kernel.change(0, |made| {
+        (made.more_ports, made.refuses) = (ports - 1, refuses);
+        made.counters = vec![("sq_num_to", 1)];
+    });
+    let mut engine = Engine::new(EngineConfig::default());
+    // As listed, and as the round after that reads them.
+    for counters in [true, true] {
+        let wants = Wants {
+            round: host.round,
+            counters,
+            ..Wants::default()
+        };
+        host.round += 1;
+        host.source.poll(&wants, &mut |input| {
+            engine.apply(input.at(now()));
+        });
+    }
+    let of_port = |port: &PortRow| {
+        let named = port.counters.iter().filter(|c| &*c.name != "sq_num_to");
+        let named: Vec<String> = named.map(|c| format!("{}={}", c.name, c.counter.total)).collect();
+        let sums = [port.out_of_buffer, port.retries, port.ecn_marked, port.cnp_sent];
+        let sums = sums.map(|sum| sum.map_or("-".to_owned(), |sum| sum.total.to_string()));
+        format!("{} | {}", named.join(" "), sums.join(" "))
+    };
+    engine.tick(now()).ports.iter().map(of_port).collect()
+}
+
+#[test]
+fn what_a_driver_counts_for_the_device_is_read_once_and_as_such() {
+    let of = of_the_device;
+    // The port has one of that name, too: the device's, of both ports, would be counted beside it.
+    let mlx4 = [
+        ("num_cqovf", 3),
+        ("rq_num_udsdprd", 4),
+        ("sq_num_to", 9),
+        ("lifespan", 10),
+    ];
+    assert_eq!(
+        of("mlx4_core", 1, 0, &mlx4),
+        ["num_cqovf=3 rq_num_udsdprd=4 | 4 1 - -"]
+    );
+    assert_eq!(
+        of("mlx4_core", 2, 0, &mlx4),
+        [
+            "num_cqovf (device)=3 rq_num_udsdprd (device)=4 | - 1 - -",
+            " | - 1 - -"
+        ]
+    );
+    // Firmware without counters of ports: those of the device are of both.
+    assert_eq!(
+        of("mlx4_core", 2, libc::EINVAL, &[("sq_num_to", 9)]),
+        ["sq_num_to (device)=9 | - - - -", " | - - - -"]
+    );
+    let cxgb4 = [("ip4OutRsts", 5), ("ip6RetransSegs", 6)];
+    assert_eq!(
+        of("cxgb4", 2, libc::EINVAL, &cxgb4),
+        [
+            "ip4OutRsts (device)=5 ip6RetransSegs (device)=6 | - - - -",
+            " | - - - -"
+        ]
+    );
+    let mana = [("received_ecns", 7), ("sent_cnps", 8), ("qp_congested_events", 9)];
+    assert_eq!(
+        of("mana", 1, 0, &mana),
+        ["qp_congested_events=9 received_ecns=7 sent_cnps=8 | - - 7 8"]
+    );
+    let efa = [("cmds_err", 1), ("submitted_cmds", 2)];
+    assert_eq!(of("efa", 1, 0, &efa), ["cmds_err=1 submitted_cmds=2 | - - - -"]);
+    // In switchdev mode mlx5 counts for the device.
+    assert_eq!(
+        of("mlx5_core", 1, libc::EINVAL, &[("out_of_buffer", 3)]),
+        ["out_of_buffer=3 | 3 - - -"]
+    );
+    assert_eq!(of("hfi1", 1, 0, &[("RxRbufDataCorErr", 3)]), [" | - - - -"]);
 }
 
 #[test]

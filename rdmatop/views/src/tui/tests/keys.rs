@@ -342,6 +342,62 @@ fn a_key_that_does_nothing_says_why() {
 }
 
 #[test]
+fn rows_with_trouble_stand_first_on_the_tab_that_has_them() {
+    for (tab, shown) in [
+        (Tab::Processes, Tab::Processes),
+        (Tab::Qps, Tab::Qps),
+        (Tab::Devices, Tab::Qps),
+        (Tab::Trace, Tab::Qps),
+        (Tab::Findings, Tab::Qps),
+    ] {
+        let mut s = state(testkit::busy(), tab, (120, 24));
+        let before = s.settings.stuck_first;
+        for (place, first) in [(shown, !before), (shown, before)] {
+            typed(&mut s, "!");
+            let says = s.message.as_deref().unwrap_or_default();
+            assert!(
+                says.starts_with("rows with trouble stand ") && says.contains("first") == first,
+                "{says}"
+            );
+            assert_eq!((s.tab, s.settings.stuck_first), (place, first), "{tab:?}");
+        }
+    }
+}
+
+#[test]
+fn enter_where_nothing_is_found_says_so_and_opens_no_detail() {
+    for (tab, says) in [
+        (Tab::Findings, "nothing is found yet"),
+        (Tab::Qps, "no row has a detail"),
+    ] {
+        let mut s = state(testkit::empty(), tab, (80, 24));
+        code(&mut s, KeyCode::Enter);
+        let message = s.message.as_deref().unwrap_or_default();
+        assert!(message.contains(says), "{message}");
+        assert_eq!(s.detail, Detail::Closed);
+    }
+}
+
+#[test]
+fn the_detail_of_a_finding_in_the_trace_is_that_of_the_finding() {
+    use rdmatop_model::{event::Event, findings::Change};
+    let mut s = state(testkit::busy(), Tab::Trace, (120, 60));
+    let finding = testkit::full::finding();
+    let title = finding.verdict.clone();
+    s.take_events(vec![Event::of_change(Change::Raised(finding), 1, 1)]);
+    s.refresh();
+    typed(&mut s, "G");
+    code(&mut s, KeyCode::Enter);
+    code(&mut s, KeyCode::Enter);
+    let shown = screen(&s);
+    assert!(
+        shown.contains("finding_raise") && shown.contains(&*title),
+        "{shown}"
+    );
+    assert!(!shown.contains("{\""), "JSON in the detail: {shown}");
+}
+
+#[test]
 fn the_page_of_keys_is_what_the_table_says() {
     use super::super::keys::{BINDINGS, names};
     let mut page =

@@ -1,7 +1,26 @@
-//! The names that the drivers of Linux 6.1, 6.12 and 7.2 give their ports' counters, as their sources and
-//! modules have them. They are facts about those drivers: the tables must have a meaning for each.
+//! The names that the drivers of Linux 6.1, 6.12 and 7.2 give their counters, as their sources and modules
+//! have them. They are facts about those drivers: the tables must have a meaning for each.
 
 use super::Provider;
+
+/// Counters of devices, which no port has (`alloc_hw_device_stats`), but for those of parts of hfi1's chip. Those
+/// of mlx5 in switchdev mode have the names of its ports.
+pub(super) const OF_DEVICES: &[(&str, &str)] = &[
+    (
+        "cxgb4",
+        "ip4InSegs;ip4OutSegs;ip4RetransSegs;ip4OutRsts;ip6InSegs;ip6OutSegs;ip6RetransSegs;ip6OutRsts",
+    ),
+    ("mlx4_core", "num_cqovf;rq_num_udsdprd"),
+    (
+        "mana",
+        "sent_cnps;received_ecns;received_cnp_count;qp_congested_events;qp_recovered_events;rate_inc_events",
+    ),
+    (
+        "efa",
+        "submitted_cmds;completed_cmds;cmds_err;no_completion_cmds;keep_alive_rcvd;alloc_pd_err;create_qp_err;\
+         create_cq_err;reg_mr_err;alloc_ucontext_err;create_ah_err;mmap_err",
+    ),
+];
 
 /// Provider, and names. A semicolon stands between two.
 #[rustfmt::skip] // names, as many as a line has room for
@@ -58,7 +77,8 @@ pub(super) const EXPORTED: &[(Provider, &str)] = &[
         np_ecn_marked_roce_packets;np_cnp_sent;cc_rx_ce_pkts;cc_rx_cnp_pkts;cc_tx_cnp_pkts;rx_write_requests;\
         rx_read_requests;rx_atomic_requests;rx_dct_connect;out_of_buffer;out_of_sequence;\
         req_transport_retries_exceeded;req_rnr_retries_exceeded;rx_icrc_encapsulated;vport_rx_write_requests;\
-        vport_rx_read_requests;vport_rx_atomic_requests;vport_rx_dct_connect;vport_out_of_buffer;rdma_tx_packets;\
+        vport_rx_read_requests;vport_rx_atomic_requests;vport_rx_dct_connect;vport_out_of_buffer;\
+        vport_out_of_sequence;rdma_tx_packets;\
         rdma_tx_bytes;rdma_rx_packets;rdma_rx_bytes;vport_roce_adp_retrans;vport_roce_adp_retrans_to;\
         vport_roce_slow_restart;vport_roce_slow_restart_cnps;vport_roce_slow_restart_trans;vport_duplicate_request;\
         vport_rnr_nak_retry_err;vport_packet_seq_err;vport_implied_nak_seq_err;vport_local_ack_timeout_err;\

@@ -42,6 +42,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
     (0..8).for_each(|at| {
         port(&mut facts, at).state = Reading::Known(PortState(1));
         port(&mut facts, at).netdev.as_mut().unwrap().carrier = Some(false);
+        port(&mut facts, at).was_used = true;
     });
     let report = examine(&facts);
     assert_eq!(
@@ -207,6 +208,58 @@ fn a_port_is_expected_up_only_where_something_says_so() {
         }
     });
     assert_eq!((code, said), (0, vec![spare.to_owned()]));
+}
+
+#[test]
+fn where_no_port_is_up_evidence_alone_makes_a_fault_of_it() {
+    // A workstation with a card of two ports, and no cable.
+    let bare = |change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        devices(&mut facts).truncate(2);
+        for (at, device) in devices(&mut facts).iter_mut().enumerate() {
+            device.pci.as_mut().unwrap().address = format!("0000:10:00.{at}");
+            let port = &mut device.ports[0];
+            (port.state, port.netdev.as_mut().unwrap().carrier) = (Reading::Known(PortState(1)), Some(false));
+        }
+        (facts.gpus, facts.processes) = (Vec::new(), Vec::new());
+        change(&mut facts);
+        let report = examine(&facts);
+        let said: Vec<String> = lines(&report).into_iter().map(str::to_owned).collect();
+        let statuses = report.lines.iter().filter(|line| line.id == "port.state");
+        (statuses.map(|line| line.status).collect::<Vec<_>>(), said)
+    };
+    let spares =
+        "no port is up: Ethernet; mlx5_0 and mlx5_1 are down and taken for spares: nothing uses them"
+            .to_owned();
+    assert_eq!(bare(|_| {}), (vec![Status::Warn], vec![spares.clone()]));
+    let off = |facts: &mut Facts| {
+        (0..2).for_each(|at| port(facts, at).netdev.as_mut().unwrap().up = Some(false));
+    };
+    assert_eq!(bare(off), (vec![Status::Warn], vec![spares]));
+    let evidence: [fn(&mut Facts); 4] = [
+        |facts| port(facts, 1).in_use = true,
+        |facts| port(facts, 1).was_used = true,
+        |facts| port(facts, 1).netdev.as_mut().unwrap().had_carrier = true,
+        |facts| port(facts, 1).netdev.as_mut().unwrap().carrier = Some(true),
+    ];
+    for change in evidence {
+        let (statuses, said) = bare(change);
+        assert_eq!(statuses, [Status::Fail, Status::Pass]);
+        assert!(
+            said[0].starts_with("mlx5_1 is down: its interface eth1 has "),
+            "{said:?}"
+        );
+        assert_eq!(
+            said[1],
+            "0 of 2 up: Ethernet; mlx5_0 is down and taken for a spare: nothing uses it"
+        );
+    }
+    // One that is switched off while queue pairs are on it.
+    let (statuses, said) = bare(|facts| {
+        port(facts, 1).in_use = true;
+        port(facts, 1).netdev.as_mut().unwrap().up = Some(false);
+    });
+    assert_eq!(statuses[0], Status::Fail, "{said:?}");
 }
 
 #[test]
