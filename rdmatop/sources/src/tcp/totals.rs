@@ -276,13 +276,18 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    fn by(pid: u32, fd: u32) -> Descriptor {
+        let thread = pid;
+        Descriptor { pid, thread, fd }
+    }
+
     impl Totals {
         /// A search finds processes of inodes, and none of the others.
         fn found(&mut self, owners: &[(u32, u32)]) {
             let wanted = self.ownerless();
             let of_user = |key: &SocketKey| {
                 let (_, pid) = owners.iter().find(|(inode, _)| *inode == key.0)?;
-                Some((*key, Descriptor { pid: *pid, fd: 3 }))
+                Some((*key, by(*pid, 3)))
             };
             self.learn(&wanted, &wanted.iter().filter_map(of_user).collect());
             self.count();
@@ -341,7 +346,7 @@ mod tests {
         totals.look(&[], S);
         let both = [of(1000, 1, 7, 40_000_000), of(2000, 2, 7, 90_000_000)];
         totals.look(&both, 2 * S);
-        let its = BTreeMap::from([((7, 1000), Descriptor { pid: 9, fd: 3 })]);
+        let its = BTreeMap::from([((7, 1000), by(9, 3))]);
         totals.learn(&totals.ownerless(), &its);
         totals.count();
         assert_eq!(totals.sent(9), 40_000_000);
@@ -546,7 +551,7 @@ mod tests {
                 Step::Open(pid) => self.all.push(Truth {
                     sent: 0,
                     open: true,
-                    holder: Descriptor { pid, fd },
+                    holder: by(pid, fd),
                     hidden: false,
                     steady: false,
                     known: None,
@@ -562,7 +567,7 @@ mod tests {
                 }
                 Step::HandOver(at, pid) => {
                     if let Some(one) = self.all.get_mut(at % places) {
-                        (one.holder, one.steady) = (Descriptor { pid, fd }, false);
+                        (one.holder, one.steady) = (by(pid, fd), false);
                     }
                 }
                 Step::End(pid) => {
