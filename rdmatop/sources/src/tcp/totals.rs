@@ -70,9 +70,16 @@ pub(super) struct Totals {
     /// Connections that the last look lacks. The kernel's list may lack one that is open: while it is sent in
     /// parts, others that close move it (`inet_diag_dump_icsk`, net/ipv4/inet_diag.c).
     missed: BTreeSet<u64>,
+    /// Users of whom the last list lacks connections, and those of whom the next one does.
+    cut: [BTreeSet<u32>; 2],
 }
 
 impl Totals {
+    /// Says of which users the next list lacks connections, because they have too many.
+    pub(super) fn lacks(&mut self, users: BTreeSet<u32>) {
+        self.cut[1] = users;
+    }
+
     /// Takes the connections of one look, at `now_ns`.
     pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
         let is_first = self.at_ns.is_none();
@@ -94,7 +101,9 @@ impl Totals {
                 Some(known) => known.read(connection),
                 None if is_room => {
                     *of_user += 1;
-                    let was_there = had_no_place.contains_key(&cookie) || missed_before.contains(&cookie);
+                    let was_there = had_no_place.contains_key(&cookie)
+                        || missed_before.contains(&cookie)
+                        || self.cut[0].contains(&connection.user);
                     let entry = Entry::new(connection, !is_first && !was_there);
                     self.known.insert(cookie, entry);
                 }
@@ -103,6 +112,7 @@ impl Totals {
                 }
             }
         }
+        self.cut[0] = std::mem::take(&mut self.cut[1]);
     }
 
     /// Forgets connections that are not among these.
@@ -130,8 +140,13 @@ impl Totals {
             0 => String::new(),
             others => format!(" and some of {}", text::count(others, "other user")),
         };
+        let least = if self.cut[0].contains(user) {
+            "more than "
+        } else {
+            ""
+        };
         Some(format!(
-            "no place for {count} of user {user}{others}: one user has {OF_USER} at most, all together {MOST}"
+            "no place for {least}{count} of user {user}{others}: one user has {OF_USER} at most, all together {MOST}"
         ))
     }
 
@@ -456,6 +471,23 @@ mod tests {
         totals.look(&[connection(1, 11, sent, 0)], 41 * S);
         totals.count();
         assert_eq!(of(&totals), (2_000_000_000, 1_000_000_000));
+    }
+
+    #[test]
+    fn what_a_list_that_is_cut_lacked_has_moved_nothing_yet() {
+        let mut totals = Totals::default();
+        let [mine, yours] = [of(1000, 1, 7, 90_000_000), of(2000, 2, 8, 90_000_000)];
+        totals.lacks(BTreeSet::from([1000]));
+        totals.look(&[], S);
+        totals.look(&[mine, yours], 2 * S);
+        totals.found(&[(7, 7), (8, 8)]);
+        assert!(!totals.processes().contains_key(&7));
+        assert_eq!(totals.sent(8), 90_000_000);
+        // From then on, and of the next list nothing was said.
+        let [mine, next] = [of(1000, 1, 7, 120_000_000), of(1000, 3, 9, 40_000_000)];
+        totals.look(&[mine, next], 3 * S);
+        totals.found(&[(7, 7), (9, 9)]);
+        assert_eq!([7, 9].map(|pid| totals.sent(pid)), [30_000_000, 40_000_000]);
     }
 
     #[test]
