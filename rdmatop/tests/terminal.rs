@@ -244,6 +244,35 @@ fn who_ends_a_stopped_view_need_not_bring_it_back_first() {
 }
 
 #[test]
+fn who_ends_it_on_its_way_to_a_stop_need_not_bring_it_back() {
+    let mut view = view(&["--delay", "0.1"]);
+    fill(&mut view);
+    // Keys come before signals: until they are taken. Giving such a terminal back takes 0.3 s.
+    sleep(Duration::from_secs(5));
+    view.on.signal(libc::SIGTSTP).expect("a signal");
+    sleep(Duration::from_millis(150));
+    view.on.signal(libc::SIGTERM).expect("a signal");
+    view.on.signal(libc::SIGCONT).expect("a signal");
+    let status = ends_with_the_terminal_given_back(&mut view, SOON);
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
+#[test]
+fn the_key_that_stops_it_does_not_where_no_shell_could_bring_it_back() {
+    // The terminal's first process has no shell, as the command of ssh, or in a container.
+    let mut view = view(&[]);
+    view.on.forget();
+    view.on.press(b"\x1a").expect("a key");
+    view.on
+        .wait_for("\x1b[?1049h", PATIENCE)
+        .expect("the screen again");
+    view.on.wait_for(SHOWN, PATIENCE).expect("the view");
+    view.on.press(b"q").expect("a key");
+    let status = ends_with_the_terminal_given_back(&mut view, SOON);
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
+#[test]
 fn a_window_that_is_closed_ends_it() {
     let mut view = view(&[]);
     view.on.hang_up();
@@ -368,6 +397,56 @@ fn types(on: &mut OnTerminal, line: &str, wanted: &str) {
     on.forget();
 }
 
+/// Ends the last job of the background as a shell ends one that it takes for a running one: by a SIGTERM
+/// without a SIGCONT.
+const END_RUNNING: &str = "P=$!; env kill $P; while [[ -e /proc/$P ]]; do sleep 0.1; done; echo GO''NE\n";
+
+#[test]
+fn in_the_background_it_draws_nothing_comes_back_and_can_be_ended() {
+    let home = tempfile::tempdir().expect("a directory");
+    // What is changed cannot be kept, which a last line says.
+    fs::create_dir(home.path().join("rdmatop")).expect("a directory");
+    fs::write(home.path().join("rdmatop/config.toml"), "no = such").expect("a file");
+    let mut on = shell(&home);
+    let top = env!("CARGO_BIN_EXE_rdmatop");
+    types(&mut on, &format!("{top} --no-ebpf --delay 0.1\n"), SHOWN);
+    on.press(b"t").expect("a key");
+    let to_the_background = |on: &mut OnTerminal| {
+        types(on, "\x1a", "Stopped");
+        types(on, "bg\n", "READY> ");
+        // Longer than it takes to see that it goes on, and than several frames.
+        types(on, "sleep 1; echo TY''PED\n", "TYPED");
+        sleep(Duration::from_secs(1));
+        let drawn = String::from_utf8_lossy(&on.output()).into_owned();
+        assert!(
+            !drawn.contains("\x1b[?1049h") && !drawn.contains(SHOWN),
+            "{drawn:?}"
+        );
+    };
+    to_the_background(&mut on);
+    types(&mut on, "fg\n", SHOWN);
+    to_the_background(&mut on);
+    // The last line would stop it in such a terminal.
+    types(&mut on, "stty tostop; echo S''ET\n", "SET");
+    types(&mut on, END_RUNNING, "GONE");
+    types(&mut on, "exit\n", "exit");
+}
+
+#[test]
+fn what_it_prints_in_the_background_keeps_no_signal_from_ending_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut on = shell(&home);
+    let top = env!("CARGO_BIN_EXE_rdmatop");
+    types(&mut on, "stty tostop; echo S''ET\n", "SET");
+    types(
+        &mut on,
+        &format!("{top} --no-ebpf --trace & sleep 2; echo SL''EPT\n"),
+        "SLEPT",
+    );
+    types(&mut on, END_RUNNING, "GONE");
+    types(&mut on, "exit\n", "exit");
+}
+
 #[test]
 fn a_shell_stops_it_brings_it_back_and_ends_it_while_it_is_stopped() {
     let home = tempfile::tempdir().expect("a directory");
@@ -378,13 +457,11 @@ fn a_shell_stops_it_brings_it_back_and_ends_it_while_it_is_stopped() {
     types(&mut on, "echo TY''PED\n", "TYPED");
     types(&mut on, "fg\n", SHOWN);
     types(&mut on, "\x1a", "Stopped");
-    // In the background it stops again, and draws nothing over the shell.
-    types(&mut on, "bg\n", "READY> ");
-    types(&mut on, STOPPED, "HALTED");
-    on.press(b"echo TY''PED\n").expect("a line");
-    on.wait_for("TYPED", PATIENCE).expect("the shell");
-    assert!(!String::from_utf8_lossy(&on.output()).contains("\x1b[?1049h"));
-    types(&mut on, END_IT, "GONE");
+    types(
+        &mut on,
+        "P=$(jobs -p); kill %1; while [[ -e /proc/$P ]]; do sleep 0.1; done; echo GO''NE\n",
+        "GONE",
+    );
     types(&mut on, "exit\n", "exit");
 }
 

@@ -232,7 +232,7 @@ fn a_shell_can_stop_it_resume_it_at_another_size_and_end_it_stopped() -> Result<
         let text = screen()?;
         ensure!(text.lines().count() <= 20, "{text}");
         ensure!(text.contains("Quit") && !text.contains("STOPPED-MARK"), "{text}");
-        // In the background it stops again and does not write over the shell.
+        // In the background it goes on and does not write over the shell, which ends it by a SIGTERM alone.
         tmux(&["send-keys", "-t", "t", "C-z"])?;
         shows("the shell, which stopped it again", "prompt>")?;
         type_line("clear; bg; sleep 2; echo BACK''GROUND-MARK")?;

@@ -33,15 +33,15 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, open,
-        openat, openat2, readlinkat, statx,
+        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, lstat,
+        open, openat, openat2, readlinkat, statx,
     },
     io::Errno,
 };
 
 use super::{
     proc::Status,
-    root::{Root, parse_u64},
+    root::{self, Root, parse_u64},
 };
 use rdmatop_base::text;
 
@@ -49,6 +49,8 @@ use rdmatop_base::text;
 const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];
 /// The largest number of names and links on the way to a file.
 const STEPS: usize = 256;
+/// The lines of /proc/PID/fdinfo that are wanted are the first.
+const SMALL: usize = 4096;
 /// The largest number of names in a directory.
 const NAMES: usize = 4096;
 /// A mount table is read up to here; the kernel allows a hundred thousand mounts.
@@ -404,10 +406,29 @@ pub fn path_of(file: &impl AsFd) -> Option<PathBuf> {
 /// Major and minor number of the character device that a link below `/proc/PID/fd` leads to; `None` for any
 /// other file, and for one that was closed meanwhile. What the link reads as is what the user of the process
 /// calls the file, in a mount namespace of his own too. Nothing is opened, and no file system is asked.
+///
+/// `None` also for a descriptor of the path alone (`O_PATH`): anybody may have one, whatever the mode of the
+/// file, and on a file system of his own of a file that says it is any device. It takes no request.
 pub fn character_device(link: &Path) -> Option<(u32, u32)> {
     let found = Found::at(link).ok()?;
     let numbers = (found.facts.stx_rdev_major, found.facts.stx_rdev_minor);
-    (found.kind() == FileType::CharacterDevice).then_some(numbers)
+    (found.kind() == FileType::CharacterDevice && takes_requests(link)).then_some(numbers)
+}
+
+/// Whether a descriptor is more than one of a path.
+fn takes_requests(link: &Path) -> bool {
+    // `tid_fd_update_inode`, fs/proc/fd.c: the link of one that is to be read or written has such bits.
+    if lstat(link).is_ok_and(|link| link.st_mode & 0o700 != 0) {
+        return true;
+    }
+    // One of access mode 3, which is for requests alone, has none either.
+    let flags = || {
+        let info = link.ancestors().nth(2)?.join("fdinfo").join(link.file_name()?);
+        let info = String::from_utf8(root::read(&info, SMALL).ok()?).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        i32::from_str_radix(flags.trim(), 8).ok()
+    };
+    flags().is_none_or(|flags| flags & libc::O_PATH == 0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs,
     io::{self, ErrorKind},
+    iter,
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
     path::Path,
@@ -35,29 +36,41 @@ pub struct Walk {
     pub cut: bool,
 }
 
-/// The descriptors of a process.
+/// The descriptors of a process, and `None` for each thread that was looked at: whoever bounds a search
+/// counts these too.
 ///
 /// The kernel lists those of one thread (`proc_readfd_common`, fs/proc/fd.c): the first thread of a process
-/// may have ended while others go on, and then has none.
-pub(super) fn of(root: &Root, pid: u32) -> io::Result<impl Iterator<Item = fs::DirEntry>> {
+/// may have ended while others go on, and then has none. Tables that threads have of their own are not looked
+/// for: kcmp(2), which tells them, waits for a process that is in execve(2) as long as that likes.
+pub(super) fn of(root: &Root, pid: u32) -> io::Result<impl Iterator<Item = Option<fs::DirEntry>>> {
     let mut files = list(&root.proc(format!("{pid}/fd")))?.peekable();
-    let others = if files.peek().is_some() {
+    let task = root.proc(format!("{pid}/task"));
+    let mut found = files.peek().is_some();
+    let others = if found {
         Vec::new()
     } else {
-        let threads = root.list(&root.proc(format!("{pid}/task"))).unwrap_or_default();
-        threads
+        let threads = root.list(&task).unwrap_or_default();
+        let tids = threads
             .iter()
-            .filter_map(|name| name.to_str()?.parse::<u32>().ok())
-            .filter(|tid| *tid != pid)
-            .collect()
+            .filter_map(|name| name.to_str()?.parse::<u32>().ok());
+        tids.filter(|tid| *tid != pid).collect()
     };
-    let of_thread = move |tid: u32| list(&root.proc(format!("{pid}/task/{tid}/fd"))).ok();
     // Threads share their descriptors, and those that end have none.
-    let another = others.into_iter().filter_map(of_thread).find_map(|files| {
-        let mut files = files.peekable();
-        files.peek().is_some().then_some(files)
-    });
-    Ok(files.chain(another.into_iter().flatten()))
+    let of_thread = move |tid: u32| {
+        let listed = (!found).then(|| list(&task.join(format!("{tid}/fd"))).ok());
+        let mut files = listed?.into_iter().flatten().peekable();
+        found = files.peek().is_some();
+        Some(iter::once(None).chain(files.map(Some)))
+    };
+    let another = others.into_iter().map_while(of_thread).flatten();
+    Ok(files.map(Some).chain(another))
+}
+
+/// The thread and the number of a descriptor, by its link in /proc: `PID/fd/N` or `PID/task/TID/fd/N`.
+/// `/proc/TID/fd/N` is the same link.
+pub(super) fn descriptor(link: &Path) -> Option<(u32, u32)> {
+    let number = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+    Some((number(link.ancestors().nth(2)?)?, number(link)?))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the kernel alone makes that directory")]
@@ -65,10 +78,23 @@ fn list(dir: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry> + use<>> {
     Ok(fs::read_dir(dir)?.flatten())
 }
 
-/// Calls `see` with each process, by number, and for each of its open files with the link in /proc/PID/fd and
-/// that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most` files
-/// of each user.
-pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> ControlFlow<Ends>) -> Walk {
+/// A process in a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// Its real user.
+    pub user: u32,
+}
+
+/// Calls `see` with each process, by number, and for each of its open files with the link in /proc (`of`)
+/// and that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most`
+/// files and threads of each user.
+pub fn walk(
+    root: &Root,
+    most: usize,
+    mut see: impl FnMut(Holder, &Path, &[u8]) -> ControlFlow<Ends>,
+) -> Walk {
     let mut out = Walk::default();
     let mut looked: HashMap<u32, usize> = HashMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();
@@ -89,10 +115,11 @@ pub fn walk(root: &Root, most: usize, mut see: impl FnMut(u32, &Path, &[u8]) -> 
                 break;
             }
             *looked += 1;
+            let Some(file) = file else { continue };
             // Without a target the file was closed meanwhile.
             let link = file.path();
             let target = root.link(&link);
-            match target.map(|target| see(pid, &link, &target)) {
+            match target.map(|target| see(Holder { pid, user }, &link, &target)) {
                 Some(ControlFlow::Break(Ends::Process)) => break,
                 Some(ControlFlow::Break(Ends::Walk)) => return out,
                 Some(ControlFlow::Continue(())) | None => {}
@@ -130,9 +157,9 @@ mod tests {
         }
         let seen = |most, how: ControlFlow<Ends>| {
             let mut seen = Vec::new();
-            let walk = walk(&fake.root(), most, |pid, _, target| {
+            let walk = walk(&fake.root(), most, |holder, _, target| {
                 assert_eq!(target, b"/dev/null");
-                seen.push(pid);
+                seen.push(holder.pid);
                 how
             });
             seen.sort_unstable();
@@ -157,5 +184,16 @@ mod tests {
         // Of another user, whoever has its directory.
         fake.proc("9/status", "Tgid:\t9\nUid:\t1000\t0\t0\t0\n");
         assert_eq!(seen(2, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));
+    }
+
+    #[test]
+    fn each_thread_that_is_looked_at_counts_as_a_file() {
+        let fake = Fake::new();
+        fake.dir("proc/11/fd");
+        for tid in 11..20 {
+            fake.dir(format!("proc/11/task/{tid}/fd"));
+        }
+        let cut = |most| walk(&fake.root(), most, |_, _, _| ControlFlow::Continue(())).cut;
+        assert!(cut(7) && !cut(8));
     }
 }

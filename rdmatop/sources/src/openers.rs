@@ -39,7 +39,7 @@ pub fn openers(root: &Root) -> Openers {
 fn search(root: &Root, most: usize, checked: bool) -> Openers {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk(root, most, |pid, link, target| {
+    let walk = open_files::walk(root, most, |holder, link, target| {
         let device = file(target).and_then(|file| {
             if !checked {
                 return devices.get(file);
@@ -47,7 +47,7 @@ fn search(root: &Root, most: usize, checked: bool) -> Openers {
             let (major, minor) = foreign::character_device(link)?;
             devices.get(format!("{major}:{minor}").as_bytes())
         });
-        found.extend(device.map(|device| (device.clone(), pid)));
+        found.extend(device.map(|device| (device.clone(), holder.pid)));
         ControlFlow::Continue(())
     });
     let mut files = BTreeMap::new();

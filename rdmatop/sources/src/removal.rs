@@ -167,10 +167,11 @@ fn search(root: &Root, checked: bool) -> Holders {
         device.is_some_and(|(major, _)| majors.as_ref().is_none_or(|majors| majors.contains(&major)))
     };
     let mut found = Vec::new();
-    let walk = open_files::walk(root, open_files::MOST, |pid, link, target| {
+    let walk = open_files::walk(root, open_files::MOST, |holder, link, target| {
         if !is_orphan(target, &files) || checked && !is_device(link) {
             return ControlFlow::Continue(());
         }
+        let pid = holder.pid;
         let comm = root
             .bytes(&root.proc(pid.to_string()).join("comm"), 64)
             .unwrap_or_default();

@@ -73,6 +73,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return Exit::Ok.into();
     }
     heap::settle();
+    signals::go_on_in_the_background();
     say::open();
     // Before rights are given up and the screen is drawn.
     if let Err(line) = journal::open() {

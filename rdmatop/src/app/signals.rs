@@ -69,6 +69,14 @@ impl Ending {
     }
 }
 
+/// Has nothing that this process writes to a terminal stop it. In the background, where the terminal has
+/// `stty tostop`, a line would: with programs attached, and again after each SIGCONT before a SIGTERM is
+/// seen.
+pub(super) fn go_on_in_the_background() {
+    // SAFETY: SIG_IGN is no function of ours.
+    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+}
+
 /// Whether SIGHUP was ignored when we were started: bit 0 of `SigIgn` in /proc/self/status, proc(5).
 fn hup_ignored(root: &Root) -> bool {
     let Some(raw) = root.bytes(&root.proc("self/status"), Status::LIMIT) else {

@@ -273,3 +273,22 @@ proptest! {
         prop_assert!(!read(&fake).starts_with("content"));
     }
 }
+
+#[test]
+fn a_descriptor_of_a_path_alone_has_no_device_open() {
+    let of = |flags| {
+        let file = open("/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        character_device(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
+    };
+    let null = Some((1, 3));
+    // The last is access mode 3: it takes requests alone.
+    for flags in [
+        OFlags::RDONLY,
+        OFlags::WRONLY,
+        OFlags::RDWR,
+        OFlags::from_bits_retain(3),
+    ] {
+        assert_eq!(of(flags), null, "{flags:?}");
+    }
+    assert_eq!(of(OFlags::PATH), None);
+}

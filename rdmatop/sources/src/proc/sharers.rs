@@ -34,7 +34,8 @@ pub struct Sharers {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VerbsFile {
-    fd: u32,
+    /// A thread that has it, and its number there.
+    at: (u32, u32),
     path: Vec<u8>,
 }
 
@@ -46,13 +47,15 @@ fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<Verb
         if *looked > MOST_FILES {
             break;
         }
-        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(link) = entry.map(|entry| entry.path()) else {
             continue;
         };
         // Without a target the file was closed meanwhile.
-        let path = root.link(&entry.path()).unwrap_or_default();
-        if path.starts_with(b"/dev/infiniband/uverbs") {
-            out.push(VerbsFile { fd, path });
+        let path = root.link(&link).unwrap_or_default();
+        if path.starts_with(b"/dev/infiniband/uverbs")
+            && let Some(at) = open_files::descriptor(&link)
+        {
+            out.push(VerbsFile { at, path });
         }
     }
     Ok(out)
@@ -85,9 +88,9 @@ fn search(
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
     let mut looked = 0;
-    let mut own: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    let mut own: BTreeMap<_, Vec<(u32, u32)>> = BTreeMap::new();
     for file in verbs_files(root, pid, &mut looked)? {
-        own.entry(file.path).or_default().push(file.fd);
+        own.entry(file.path).or_default().push(file.at);
     }
     out.cut = looked > MOST_FILES;
     if own.is_empty() {
@@ -119,10 +122,10 @@ fn search(
         }
         let pairs = theirs
             .iter()
-            .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.fd)));
+            .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.at)));
         let first = pairs
             .inspect(|_| *compared += 1)
-            .map(|(mine, their)| is_same((pid, mine), (other, their)))
+            .map(|(mine, their)| is_same(mine, their))
             .find(|same| !matches!(same, Ok(false)));
         match first {
             Some(Ok(_)) => {

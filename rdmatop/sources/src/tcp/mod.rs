@@ -10,7 +10,7 @@ mod octets;
 mod owners;
 mod totals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use self::{
     diag::{Connection, FAMILIES, connection, request},
@@ -60,6 +60,32 @@ const SOON_NS: u64 = S;
 const SEARCH_NS: u64 = 5 * S;
 /// After this time, processes that had no such library are searched again: they may have loaded one.
 const DOUBT_NS: u64 = 60 * S;
+
+/// Connections of one user that a look takes at most: the kernel may have millions.
+const TAKEN: usize = 1 << 16;
+
+/// What a look takes of the kernel's list.
+#[derive(Debug, Default)]
+struct Taken {
+    all: Vec<Connection>,
+    of_user: HashMap<u32, usize>,
+}
+
+impl Taken {
+    fn take(&mut self, one: Connection) {
+        let of_user = self.of_user.entry(one.user).or_default();
+        *of_user += 1;
+        if *of_user <= TAKEN {
+            self.all.push(one);
+        }
+    }
+
+    /// The users who have more.
+    fn cut(&self) -> BTreeSet<u32> {
+        let more = self.of_user.iter().filter(|(_, count)| **count > TAKEN);
+        more.map(|(user, _)| *user).collect()
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct TcpLook {
@@ -279,7 +305,7 @@ impl TcpReader {
     /// Connections between two ports that were chosen.
     fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
         let is_between_chosen = |one: &Connection| one.local.port() >= lowest && one.remote.port() >= lowest;
-        let mut out = Vec::new();
+        let mut out = Taken::default();
         let mut socket = match self.socket.take() {
             Some(socket) => socket,
             None => Socket::sock_diag()?,
@@ -302,15 +328,19 @@ impl TcpReader {
                                 message: None,
                             });
                         }
-                        // Others are left at once: there may be millions.
-                        _ => out.extend(connection(message.payload)?.filter(is_between_chosen)),
+                        // Others are left at once.
+                        _ => connection(message.payload)?
+                            .filter(is_between_chosen)
+                            .into_iter()
+                            .for_each(|one| out.take(one)),
                     }
                 }
                 Ok(Progress::More)
             })?;
         }
         self.socket = Some(socket);
-        Ok(out)
+        self.totals.lacks(out.cut());
+        Ok(out.all)
     }
 }
 
@@ -335,6 +365,26 @@ mod tests {
         ] {
             assert_eq!(communicates(name), is, "{name}");
         }
+    }
+
+    #[test]
+    fn of_a_user_with_very_many_connections_some_are_taken_and_he_is_known() {
+        let of = |user| Connection {
+            user,
+            cookie: 1,
+            inode: 1,
+            local: "10.0.0.1:40000".parse().unwrap(),
+            remote: "10.0.0.2:45000".parse().unwrap(),
+            sent: 0,
+            received: 0,
+        };
+        let mut taken = Taken::default();
+        (0..=TAKEN).for_each(|_| taken.take(of(1000)));
+        (0..TAKEN).for_each(|_| taken.take(of(1001)));
+        assert_eq!(
+            (taken.all.len(), taken.cut()),
+            (2 * TAKEN, BTreeSet::from([1000]))
+        );
     }
 
     #[test]

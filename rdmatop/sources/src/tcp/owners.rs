@@ -14,13 +14,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub(super) pid: u32,
+    /// One of its threads, which may have a table of its own.
+    pub(super) thread: u32,
     pub(super) fd: u32,
 }
 
 impl Descriptor {
     /// Whether it is that socket.
     pub(super) fn is(self, root: &Root, inode: u32) -> bool {
-        let link = root.link(&root.proc(format!("{}/fd/{}", self.pid, self.fd)));
+        let link = root.link(&root.proc(format!("{}/fd/{}", self.thread, self.fd)));
         link.is_some_and(|target| socket(&target) == Some(inode))
     }
 }
@@ -40,15 +42,19 @@ pub(super) fn find(
     let mut found = BTreeMap::new();
     // A daemon of root's may hand a socket to a program of another user.
     let mut of_root = BTreeMap::new();
-    let walk = open_files::walk(root, most, |pid, link, target| {
-        let fd = link.file_name().and_then(|name| name.to_str()?.parse().ok());
+    let walk = open_files::walk(root, most, |holder, link, target| {
         let of_any = |inode: &u32| sockets.range((*inode, 0)..=(*inode, u32::MAX)).next().is_some();
-        if let Some((fd, inode)) = fd.zip(socket(target).filter(of_any)) {
-            let own = (inode, open_files::real_user(root, pid));
-            if sockets.contains(&own) {
-                found.entry(own).or_insert(Descriptor { pid, fd });
+        let inode = socket(target).filter(of_any);
+        if let Some((inode, (thread, fd))) = inode.zip(open_files::descriptor(link)) {
+            let descriptor = Descriptor {
+                pid: holder.pid,
+                thread,
+                fd,
+            };
+            if sockets.contains(&(inode, holder.user)) {
+                found.entry((inode, holder.user)).or_insert(descriptor);
             } else if sockets.contains(&(inode, 0)) {
-                of_root.entry((inode, 0)).or_insert(Descriptor { pid, fd });
+                of_root.entry((inode, 0)).or_insert(descriptor);
             }
         }
         if found.len() == sockets.len() {
@@ -74,6 +80,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::fake::Fake;
 
     #[test]
     fn sockets_are_found_by_their_links() {
@@ -99,7 +106,8 @@ mod tests {
                 most,
             )
         };
-        let (first, second) = (Descriptor { pid: 7, fd: 3 }, Descriptor { pid: 10, fd: 6 });
+        let of = |pid, fd| Descriptor { pid, thread: pid, fd };
+        let (first, second) = (of(7, 3), of(10, 6));
         let both = BTreeMap::from([((11, me), first), ((12, me), second)]);
         assert_eq!(found(9), (both, false));
         assert_eq!(found(2), (BTreeMap::from([((11, me), first)]), true));
@@ -107,6 +115,34 @@ mod tests {
         let anothers = find(&root, &BTreeSet::from([(11, me + 1)]), 9);
         assert_eq!(anothers.0, BTreeMap::new());
         assert!(first.is(&root, 11) && !first.is(&root, 12));
-        assert!(!Descriptor { pid: 7, fd: 9 }.is(&root, 11));
+        assert!(!of(7, 9).is(&root, 11));
+    }
+
+    #[test]
+    fn a_socket_of_a_thread_stays_its_process_s() {
+        let fake = Fake::new();
+        // The first thread has ended. /proc finds threads by their numbers, and does not list them.
+        fake.dir("proc/11/fd").link("proc/11/task/12/fd/3", "socket:[21]");
+        let me = open_files::real_user(&fake.root(), 11);
+        let (found, _) = find(&fake.root(), &BTreeSet::from([(21, me)]), 9);
+        let descriptor = found[&(21, me)];
+        assert_eq!(descriptor.pid, 11);
+        fake.link("proc/12/fd/3", "socket:[21]");
+        assert!(descriptor.is(&fake.root(), 21));
+    }
+
+    #[test]
+    fn whose_a_process_is_is_asked_once_however_often_it_has_the_socket() {
+        let fake = Fake::new();
+        fake.proc("7/status", "Tgid:\t7\nUid:\t1000\t0\t0\t0\n");
+        for fd in 0..500 {
+            fake.link(format!("proc/7/fd/{fd}"), "socket:[11]");
+        }
+        let root = fake.root();
+        let user = open_files::real_user(&root, 7);
+        let before = root.opens();
+        let (found, _) = find(&root, &BTreeSet::from([(11, user), (12, user)]), 1000);
+        let opens = root.opens() - before;
+        assert!(found.len() == 1 && opens < 10, "{opens}");
     }
 }

@@ -68,9 +68,16 @@ pub(super) struct Totals {
     /// Connections that the last look lacks. The kernel's list may lack one that is open: while it is sent in
     /// parts, others that close move it (`inet_diag_dump_icsk`, net/ipv4/inet_diag.c).
     missed: BTreeSet<u64>,
+    /// Users of whom the last list lacks connections, and those of whom the next one does.
+    cut: [BTreeSet<u32>; 2],
 }
 
 impl Totals {
+    /// Says of which users the next list lacks connections, because they have too many.
+    pub(super) fn lacks(&mut self, users: BTreeSet<u32>) {
+        self.cut[1] = users;
+    }
+
     /// Takes the connections of one look, at `now_ns`.
     pub(super) fn look(&mut self, connections: &[Connection], now_ns: u64) {
         let is_first = self.at_ns.is_none();
@@ -92,7 +99,9 @@ impl Totals {
                 Some(known) => known.read(connection),
                 None if is_room => {
                     *of_user += 1;
-                    let was_there = had_no_place.contains_key(&cookie) || missed_before.contains(&cookie);
+                    let was_there = had_no_place.contains_key(&cookie)
+                        || missed_before.contains(&cookie)
+                        || self.cut[0].contains(&connection.user);
                     let entry = Entry::new(connection, !is_first && !was_there);
                     self.known.insert(cookie, entry);
                 }
@@ -101,6 +110,7 @@ impl Totals {
                 }
             }
         }
+        self.cut[0] = std::mem::take(&mut self.cut[1]);
     }
 
     /// Forgets connections that are not among these.
@@ -128,8 +138,13 @@ impl Totals {
             0 => String::new(),
             others => format!(" and some of {}", text::count(others, "other user")),
         };
+        let least = if self.cut[0].contains(user) {
+            "more than "
+        } else {
+            ""
+        };
         Some(format!(
-            "no place for {count} of user {user}{others}: one user has {OF_USER} at most, all together {MOST}"
+            "no place for {least}{count} of user {user}{others}: one user has {OF_USER} at most, all together {MOST}"
         ))
     }
 
@@ -274,13 +289,18 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
+    fn by(pid: u32, fd: u32) -> Descriptor {
+        let thread = pid;
+        Descriptor { pid, thread, fd }
+    }
+
     impl Totals {
         /// A search finds processes of inodes, and none of the others.
         fn found(&mut self, owners: &[(u32, u32)]) {
             let wanted = self.ownerless();
             let of_user = |key: &SocketKey| {
                 let (_, pid) = owners.iter().find(|(inode, _)| *inode == key.0)?;
-                Some((*key, Descriptor { pid: *pid, fd: 3 }))
+                Some((*key, by(*pid, 3)))
             };
             self.learn(&wanted, &wanted.iter().filter_map(of_user).collect());
             self.count();
@@ -339,7 +359,7 @@ mod tests {
         totals.look(&[], S);
         let both = [of(1000, 1, 7, 40_000_000), of(2000, 2, 7, 90_000_000)];
         totals.look(&both, 2 * S);
-        let its = BTreeMap::from([((7, 1000), Descriptor { pid: 9, fd: 3 })]);
+        let its = BTreeMap::from([((7, 1000), by(9, 3))]);
         totals.learn(&totals.ownerless(), &its);
         totals.count();
         assert_eq!(totals.sent(9), 40_000_000);
@@ -452,6 +472,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_list_that_is_cut_lacked_has_moved_nothing_yet() {
+        let mut totals = Totals::default();
+        let [mine, yours] = [of(1000, 1, 7, 90_000_000), of(2000, 2, 8, 90_000_000)];
+        totals.lacks(BTreeSet::from([1000]));
+        totals.look(&[], S);
+        totals.look(&[mine, yours], 2 * S);
+        totals.found(&[(7, 7), (8, 8)]);
+        assert!(!totals.processes().contains_key(&7));
+        assert_eq!(totals.sent(8), 90_000_000);
+        // From then on, and of the next list nothing was said.
+        let [mine, next] = [of(1000, 1, 7, 120_000_000), of(1000, 3, 9, 40_000_000)];
+        totals.look(&[mine, next], 3 * S);
+        totals.found(&[(7, 7), (9, 9)]);
+        assert_eq!([7, 9].map(|pid| totals.sent(pid)), [30_000_000, 40_000_000]);
+    }
+
+    #[test]
     fn a_connection_that_one_list_lacks_moves_nothing_at_once() {
         let mut totals = Totals::default();
         let at = |sent| [connection(1, 11, sent, 0)];
@@ -544,7 +581,7 @@ mod tests {
                 Step::Open(pid) => self.all.push(Truth {
                     sent: 0,
                     open: true,
-                    holder: Descriptor { pid, fd },
+                    holder: by(pid, fd),
                     hidden: false,
                     steady: false,
                     known: None,
@@ -560,7 +597,7 @@ mod tests {
                 }
                 Step::HandOver(at, pid) => {
                     if let Some(one) = self.all.get_mut(at % places) {
-                        (one.holder, one.steady) = (Descriptor { pid, fd }, false);
+                        (one.holder, one.steady) = (by(pid, fd), false);
                     }
                 }
                 Step::End(pid) => {

@@ -30,7 +30,7 @@ use rdmatop_base::text::natural;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
     Facts, Reading,
-    facts::{Device, Gpu, IdleNic, Process},
+    facts::{Device, Gpu, IdleNic, Process, Sharers},
     page,
 };
 use rdmatop_sources::{
@@ -100,6 +100,8 @@ enum Piece {
     Process(Box<Process>),
     /// What is below its root directory.
     Below(process::RootFiles),
+    /// Who shares its verbs files.
+    Sharers(Reading<Sharers>),
 }
 
 /// Reads everything. What does not answer in time is named, and does not delay the rest.
@@ -249,12 +251,15 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
     };
     let jobs = subjects.iter().flat_map(|(subject, user)| {
         let (subject, here, there) = (*subject, root.clone(), root.clone());
-        [
-            Job::new(*user, move || {
-                Piece::Process(Box::new(process::read(&here, subject)))
-            }),
-            Job::new(*user, move || Piece::Below(process::below(&there, subject))),
-        ]
+        let read = Job::new(*user, move || {
+            Piece::Process(Box::new(process::read(&here, subject)))
+        });
+        let below = Job::new(*user, move || Piece::Below(process::below(&there, subject)));
+        let (all, pid) = (root.clone(), subject.pid());
+        let is_asked = matches!(subject, Subject::Asked(_));
+        // Others can delay it, so that it must not delay what is known of the process itself.
+        let shared = is_asked.then(|| Job::new(*user, move || Piece::Sharers(process::shared(&all, pid))));
+        [read, below].into_iter().chain(shared)
     });
     let mut answers = gather(jobs.collect(), READERS_OF_USER, until).into_iter();
     let mut found = Vec::new();
@@ -268,6 +273,12 @@ fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
             _ => process::RootFiles::late(*subject, "its file systems did not answer in time"),
         };
         below.join(&mut process);
+        if matches!(subject, Subject::Asked(_)) {
+            process.sharers = match answers.next().flatten() {
+                Some(Piece::Sharers(sharers)) => sharers,
+                _ => Reading::Unknown(LATE.to_owned()),
+            };
+        }
         found.push(process);
     }
     facts.view = found.first().cloned().unwrap_or_default();
@@ -295,10 +306,6 @@ fn silent(root: &Root, subject: Subject) -> Process {
         memlock: Reading::Unknown(why()),
         rdma_limits: Reading::Unknown(why()),
         interfaces: Reading::Unknown(why()),
-        sharers: match subject {
-            Subject::Asked(_) => Reading::Unknown(why()),
-            Subject::Own | Subject::Pid(_) => Reading::Absent,
-        },
         libraries: match subject {
             Subject::Asked(_) => Reading::Unknown(why()),
             Subject::Own | Subject::Pid(_) => Reading::Absent,
@@ -306,6 +313,7 @@ fn silent(root: &Root, subject: Subject) -> Process {
         may_lock: false,
         cgroup: None,
         // `RootFiles::join` and `collect` set them.
+        sharers: Reading::Absent,
         conf: Reading::Absent,
         from_conf: 0,
         nodes: Reading::Absent,

@@ -75,11 +75,6 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         cgroup: cgroup(root, &dir),
         rdma_limits: rdma_limits(root, &dir),
         interfaces: interfaces(&dir),
-        sharers: if is_asked {
-            shared(root, pid)
-        } else {
-            Reading::Absent
-        },
         libraries: if is_asked {
             read::bytes(&dir.join("maps"), MAPS).parse(|raw| {
                 let whole = mapped(&*raw)
@@ -91,6 +86,7 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
             Reading::Absent
         },
         // `RootFiles::join` and `collect` set them.
+        sharers: Reading::Absent,
         conf: Reading::Absent,
         from_conf: 0,
         nodes: Reading::Absent,
@@ -175,7 +171,9 @@ impl RootFiles {
     }
 }
 
-fn shared(root: &Root, pid: u32) -> Reading<Sharers> {
+/// Which processes share its verbs files. The search compares with all processes, and kcmp(2) waits for one
+/// that is in execve(2), which a file on a FUSE file system that is closed by it can prolong.
+pub(super) fn shared(root: &Root, pid: u32) -> Reading<Sharers> {
     match sharers(root, pid) {
         Ok(sharers) => Reading::from(sharers.map(|sharers| Sharers {
             partial: sharers.hidden > 0 || sharers.cut,
@@ -372,6 +370,16 @@ mod tests {
         let mut process = read(root, subject);
         below(root, subject).join(&mut process);
         process
+    }
+
+    #[test]
+    fn who_shares_its_files_is_searched_apart_because_others_can_delay_that() {
+        let fake = Fake::new();
+        fake.link("proc/7/fd/3", "/dev/infiniband/uverbs0");
+        assert_eq!(read(&fake.root(), Subject::Asked(7)).sharers, Reading::Absent);
+        let alone = Reading::Known(Sharers::default());
+        assert_eq!(shared(&fake.root(), 7), alone);
+        assert_eq!(super::super::collect(&fake.root(), Some(7)).view.sharers, alone);
     }
 
     #[test]

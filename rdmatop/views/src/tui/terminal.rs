@@ -16,8 +16,8 @@ use super::state::State;
 use super::update;
 use rdmatop_output::say;
 
+use taken::foreground;
 pub use taken::{await_foreground, restore};
-use taken::{foreground, stop};
 
 /// How long a frame may wait for a slow terminal: short, as the thread that draws also handles signals.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -142,26 +142,27 @@ impl Screen for Guard {
         self.send().map(drop)
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
-        // A terminal that does not read may not take all of it; the process is stopped all the same, as the
-        // user wanted.
+    fn give_back(&mut self) {
+        // A terminal that does not read may not take all of it; what follows is done all the same.
         let _ = restore();
-        stop();
-        // The SIGCONT that resumed us comes through the loop, and so does a SIGTERM that came before it.
-        Ok(())
     }
 
-    fn again(&mut self) -> io::Result<()> {
+    fn stop(&mut self, signal: i32) {
+        taken::stop(signal);
+    }
+
+    fn again(&mut self) -> io::Result<bool> {
         if !foreground()? {
-            // After bg(1) the terminal belongs to the shell; fg(1) resumes this process.
-            stop();
-            return Ok(());
+            // Whoever continued it by a signal alone: the shell has the terminal, and frames go nowhere.
+            self.give_back();
+            return Ok(false);
         }
         taken::take()?;
         // Replaces the rest of the old frame, which was for the screen before.
         self.frame = taken::signs(self.mouse);
         self.sent = 0;
-        self.clear()
+        self.clear()?;
+        Ok(true)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossterm::event::Event as TermEvent;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use rdmatop_model::event::Event;
 use rdmatop_model::snapshot::Snapshot;
@@ -13,11 +13,14 @@ use rdmatop_model::snapshot::Snapshot;
 use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
-use super::input::{Asked, SignalSource};
+use super::input::{Asked, SignalSource, TOGETHER};
 use super::{Control, Outcome, TuiError};
 
 /// Shortest time between frames that no key requested.
 const FRAME: Duration = Duration::from_millis(100);
+/// How often the view, in the background, looks whether it is in the foreground: fg(1) of a job that runs
+/// sends no signal.
+const LOOK: Duration = Duration::from_millis(200);
 /// Events taken at once: a storm of events must not keep a key waiting.
 const BATCH: usize = 1024;
 
@@ -33,10 +36,12 @@ pub(in crate::tui) trait Screen {
     fn clear(&mut self) -> io::Result<()>;
     /// Asks the terminal to put a text into its clipboard.
     fn copy(&mut self, text: &str) -> io::Result<()>;
-    /// Gives the terminal back and stops the process; it goes on after `fg`.
-    fn suspend(&mut self) -> io::Result<()>;
-    /// Takes the terminal over again.
-    fn again(&mut self) -> io::Result<()>;
+    /// Gives the terminal back.
+    fn give_back(&mut self);
+    /// Stops the process by this signal, until `fg`.
+    fn stop(&mut self, signal: i32);
+    /// Takes the terminal over again; false in the background, where it is the shell's.
+    fn again(&mut self) -> io::Result<bool>;
 }
 
 pub(super) struct Inputs<'a, T> {
@@ -91,6 +96,12 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 if effect == Some(Effect::Still) {
                     continue;
                 }
+                if effect == Some(Effect::Suspend) {
+                    if let Some(number) = suspend(screen, signals, libc::SIGTSTP).await {
+                        return left(number);
+                    }
+                    continue;
+                }
                 if let Some(outcome) = act(effect, state, screen, control)? {
                     return Ok(outcome);
                 }
@@ -103,10 +114,18 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 }
             }
             signal = signals.next() => match signal {
-                Asked::Leave(libc::SIGHUP) => return Err(TuiError::Gone),
-                Asked::Leave(number) => return Ok(Outcome::Signal(number)),
-                Asked::Stop => screen.suspend()?,
-                Asked::Continued => { screen.again()?; dirty = true; }
+                Asked::Leave(number) => return left(number),
+                // Whoever sent it can send a SIGCONT too, so that it stops without a shell as well.
+                Asked::Stop => if let Some(number) = suspend(screen, signals, libc::SIGSTOP).await {
+                    return left(number);
+                },
+                // In the background it goes on without a screen. It must not stop itself: a shell sends no
+                // SIGCONT with the SIGTERM for a job that it takes for a running one.
+                Asked::Continued => if screen.again()? {
+                    dirty = true;
+                } else {
+                    signals.continue_after(LOOK);
+                },
                 Asked::Resized => { screen.draw(state)?; (dirty, drawn) = (false, Some(Instant::now())); }
             },
             // Before the channels, so that a storm of events does not hinder drawing.
@@ -131,6 +150,26 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     }
 }
 
+fn left(signal: i32) -> Result<Outcome, TuiError> {
+    match signal {
+        libc::SIGHUP => Err(TuiError::Gone),
+        number => Ok(Outcome::Signal(number)),
+    }
+}
+
+/// Gives the terminal back and stops by `signal`. Returns the number of a signal that ends the program, if
+/// one came until then: a stop would come after the SIGCONT that was sent with it.
+async fn suspend<S: Screen>(screen: &mut S, signals: &mut impl SignalSource, signal: i32) -> Option<i32> {
+    screen.give_back();
+    if let Ok(number) = timeout(TOGETHER, signals.leave()).await {
+        return Some(number);
+    }
+    screen.stop(signal);
+    // Also where the kernel did not stop it. A SIGTERM that came with the SIGCONT is seen first.
+    signals.continue_after(TOGETHER);
+    None
+}
+
 fn act<S: Screen>(
     effect: Option<Effect>,
     state: &State,
@@ -138,7 +177,7 @@ fn act<S: Screen>(
     control: &mpsc::Sender<Control>,
 ) -> Result<Option<Outcome>, TuiError> {
     match effect {
-        None | Some(Effect::Still) => {}
+        None | Some(Effect::Still | Effect::Suspend) => {}
         Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
         // If the channel is full the app is behind. The newest wish is in the state and goes with the next
         // request.
@@ -152,7 +191,6 @@ fn act<S: Screen>(
             let _ = control.try_send(Control::Probe(pid));
         }
         Some(Effect::Copy(text)) => screen.copy(&text)?,
-        Some(Effect::Suspend) => screen.suspend()?,
         Some(Effect::Redraw) => screen.clear()?,
     }
     Ok(None)

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 pub(super) enum Asked {
     /// Leave, because of the signal with this number.
     Leave(i32),
-    /// Give the terminal back and stop.
+    /// Give the terminal back and stop: a SIGTSTP.
     Stop,
     /// Take the terminal again.
     Continued,
@@ -29,10 +29,14 @@ pub(super) enum Asked {
 pub(super) trait SignalSource {
     /// Waits for the next request.
     async fn next(&mut self) -> Asked;
+    /// Waits for a signal that ends the program, and for no other; returns its number.
+    async fn leave(&mut self) -> i32;
+    /// Requests [`Asked::Continued`] after this time, if no SIGCONT does.
+    fn continue_after(&mut self, time: Duration);
 }
 
 /// SIGCONT waits this long: a shell that ends a stopped job sends SIGTERM too, which must come first.
-const TOGETHER: Duration = Duration::from_millis(20);
+pub(super) const TOGETHER: Duration = Duration::from_millis(20);
 
 /// The signals that the loop handles in order. For the other signals that end the process see `terminal`.
 pub(super) struct Signals {
@@ -69,16 +73,32 @@ impl Signals {
     }
 }
 
+/// The signals that end the program, in this order.
+async fn ending(hup: &mut Signal, int: &mut Signal, term: &mut Signal) -> i32 {
+    tokio::select! {
+        biased;
+        _ = hup.recv() => libc::SIGHUP,
+        _ = int.recv() => libc::SIGINT,
+        _ = term.recv() => libc::SIGTERM,
+    }
+}
+
 impl SignalSource for Signals {
+    async fn leave(&mut self) -> i32 {
+        ending(&mut self.hup, &mut self.int, &mut self.term).await
+    }
+
+    fn continue_after(&mut self, time: Duration) {
+        self.continued = Some(Instant::now() + time);
+    }
+
     async fn next(&mut self) -> Asked {
         loop {
             let due = self.continued;
             // The order matters: signals that end the program come first.
             tokio::select! {
                 biased;
-                _ = self.hup.recv() => return Asked::Leave(libc::SIGHUP),
-                _ = self.int.recv() => return Asked::Leave(libc::SIGINT),
-                _ = self.term.recv() => return Asked::Leave(libc::SIGTERM),
+                number = ending(&mut self.hup, &mut self.int, &mut self.term) => return Asked::Leave(number),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.continued = None;
                     return Asked::Continued;

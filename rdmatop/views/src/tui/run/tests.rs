@@ -45,12 +45,12 @@ impl Screen for Counting {
         Ok(())
     }
 
-    fn suspend(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    fn give_back(&mut self) {}
 
-    fn again(&mut self) -> io::Result<()> {
-        Ok(())
+    fn stop(&mut self, _signal: i32) {}
+
+    fn again(&mut self) -> io::Result<bool> {
+        Ok(true)
     }
 }
 
@@ -60,6 +60,12 @@ impl SignalSource for Silent {
     async fn next(&mut self) -> Asked {
         std::future::pending().await
     }
+
+    async fn leave(&mut self) -> i32 {
+        std::future::pending().await
+    }
+
+    fn continue_after(&mut self, _time: Duration) {}
 }
 
 /// The loop at work, and the channels that feed it.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use libc::c_int;
 use rustix::process::getpgrp;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use rustix::thread::gettid;
@@ -78,16 +79,25 @@ pub(super) fn foreground() -> io::Result<bool> {
 /// the process there.
 pub fn await_foreground() -> io::Result<()> {
     while !Terminal::get()?.foreground() {
-        stop();
+        stop(libc::SIGSTOP);
     }
     Ok(())
 }
 
-/// Stops this process until a SIGCONT. SIGSTOP is used because SIGTSTP has our handler. It is sent to this
-/// thread, so that this thread goes no further before all threads are stopped.
-pub(super) fn stop() {
-    // SAFETY: raise(3) takes a number, and touches no memory.
-    unsafe { libc::raise(libc::SIGSTOP) };
+/// Stops this process until a SIGCONT, by the default action of `signal`. It is sent to this thread, so that
+/// this thread goes no further before all threads are stopped. By SIGTSTP the kernel stops nobody whom no
+/// shell could resume (`is_current_pgrp_orphaned`, kernel/exit.c): rdmatop as the command of ssh, or in a
+/// container.
+pub(super) fn stop(signal: c_int) {
+    // SAFETY: all zeroes is SIG_DFL without flags; the calls read and write the two actions alone. SIGTSTP
+    // has a handler of ours, which is put back.
+    unsafe {
+        let mut before = std::mem::zeroed::<libc::sigaction>();
+        let default = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, &raw const default, &raw mut before);
+        libc::raise(signal);
+        libc::sigaction(signal, &raw const before, std::ptr::null_mut());
+    }
 }
 
 /// The sequence that makes the screen ours, before the first frame.

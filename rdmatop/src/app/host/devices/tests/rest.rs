@@ -161,8 +161,12 @@ fn a_dump_of_queue_pairs_takes_a_tenth_of_the_time_whoever_asks_for_more() {
     };
     assert_eq!(dumps(repair()), 1);
     assert_eq!(dumps(repair()), 0, "the driver has other work");
-    thread::sleep(Duration::from_millis(400));
-    assert_eq!(dumps(Wants::default()), 1, "what was left out is still owed");
+    // Nine times as long as the dump took, which on a busy machine is longer than its sleep.
+    let owed = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        dumps(Wants::default()) == 1
+    });
+    assert!(owed, "what was left out is still owed");
     assert_eq!(dumps(repair()), 0);
     let last = Wants {
         last: true,
