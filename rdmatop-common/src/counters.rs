@@ -316,14 +316,22 @@ pub struct Caller {
     /// Failed calls that made no event, since the process got the place, because [`FAILURES_A_SECOND`] others
     /// made one in the same second.
     pub over_budget: u64,
-    /// The position in the ring buffer from which on `bytes` counts. Used only while less than a quarter of
-    /// the ring buffer is free.
+    /// Its records in the ring buffer.
+    pub unread: Unread,
+    /// Records that the programs refused since the process got the place, because its records, or those of
+    /// all processes of the user, would have taken more than a quarter of what was free.
+    pub refused: u64,
+}
+
+/// What one process, or all of one user, have in the ring buffer. Used only while less than a quarter of it
+/// is free.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Unread {
+    /// The position in the ring buffer from which on `bytes` counts.
     pub from: u64,
     /// Bytes since `from`.
     pub bytes: u64,
-    /// Records that the programs refused since the process got the place, because its records would have
-    /// taken more than a quarter of what was free.
-    pub refused: u64,
 }
 
 /// An entry of the array of verb counters. `key.pid` 0: the entry is free.
@@ -349,8 +357,8 @@ pub struct VerbErrorEntry {
 
 /// Index into the array of losses.
 pub mod loss {
-    /// A lifecycle record found no room in the ring buffer, or its process had taken its share of one that
-    /// was nearly full ([`super::Caller::refused`]).
+    /// A lifecycle record found no room in the ring buffer, or its process or user had taken its share of one
+    /// that was nearly full ([`super::Caller::refused`]).
     pub const RING: u32 = 0;
     /// The record of a call is missing. Either the programs found no room to remember the call or its QP, or
     /// the kernel skipped the entry program or a program that makes its record at once. A call that was under

@@ -16,11 +16,11 @@ use core::{
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, Queue, RingBuf, Stack},
+    maps::{Array, HashMap, LruHashMap, Queue, RingBuf, Stack},
 };
 use rdmatop_common::{
     counters::{
-        CALLERS as PLACES, Caller, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, VERB_ENTRIES,
+        CALLERS as PLACES, Caller, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, Unread, VERB_ENTRIES,
         VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, free, loss,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
@@ -52,6 +52,11 @@ pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1
 /// space reads through mmap and frees the places of processes that are quiet.
 #[map]
 pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
+
+/// What all processes of a user put into `EVENTS`, by the real user ID: see share.rs. A full map drops the
+/// entry used longest ago, whose user then has a new share.
+#[map]
+pub(crate) static USERS: LruHashMap<u32, Unread> = LruHashMap::with_max_entries(256, 0);
 
 /// What the programs of SoftRoCE saw, by the low bits of the CPU number. User space reads it through mmap.
 #[map]

@@ -5,20 +5,25 @@
 //!   most a quarter of what is still free: so it leaves four fifths of the free space that it found. The
 //!   programs count its bytes from the end of the ring buffer at the first such record, and anew when the
 //!   reader has come to there.
+//! * While it is more than fifteen sixteenths full, the same holds for all processes of a user together, so
+//!   that one who has many does not get around their shares. The user is the caller's real one, in the
+//!   initial user namespace, which a process without rights cannot change. Why so late: a job of one user
+//!   loses nothing that fits as long as it has up to seven processes, which can fill no more by their own
+//!   shares.
 //!
 //! The programs count for each process what they refuse. While there is more room, a record costs two
 //! queries.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated};
 use core::ptr::{read_volatile, write_volatile};
 use rdmatop_common::{
-    counters::{CALLER_WAYS, CALLERS as PLACES, Caller, FAILURES_A_SECOND, loss},
+    counters::{CALLER_WAYS, CALLERS as PLACES, Caller, FAILURES_A_SECOND, Unread, loss},
     event::COMM_LEN,
 };
 
 use crate::{
     emit::lost,
-    maps::CALLERS,
+    maps::{CALLERS, NOEXIST, USERS},
     task::now,
     words::{add, claim, fence, unclaim},
 };
@@ -98,8 +103,40 @@ pub(crate) extern "C" fn is_over_budget() -> u64 {
     0
 }
 
-/// Whether a record of `bytes` would exceed the share of process `pid`; if so, it is counted as lost. `free`
-/// is the number of free bytes in the ring buffer, `read_to` and `written_to` are its positions.
+/// Adds `bytes` to the unread ones of `unread`, unless that would be more than `most`. If several threads
+/// begin a new count at once, some more records may get through.
+#[inline(always)]
+fn fits(unread: *mut Unread, bytes: u64, most: u64, [read_to, written_to]: [u64; 2]) -> bool {
+    // SAFETY: the map checked the pointer.
+    unsafe {
+        let from = read_volatile(&raw const (*unread).from);
+        // `written_to < from`: a new ring buffer, which begins at 0, has replaced the earlier one.
+        if read_to >= from || written_to < from {
+            write_volatile(&raw mut (*unread).from, written_to);
+            write_volatile(&raw mut (*unread).bytes, 0);
+        }
+        if read_volatile(&raw const (*unread).bytes) + bytes > most {
+            return false;
+        }
+        add(&raw mut (*unread).bytes, bytes);
+    }
+    true
+}
+
+/// The unread records of the current process's user. A user without an entry gets one.
+#[inline(always)]
+fn of_user() -> Option<*mut Unread> {
+    let uid = bpf_get_current_uid_gid() as u32;
+    if let Some(unread) = USERS.get_ptr_mut(&uid) {
+        return Some(unread);
+    }
+    let _ = USERS.insert(&uid, &Unread { from: 0, bytes: 0 }, NOEXIST);
+    USERS.get_ptr_mut(&uid)
+}
+
+/// Whether a record of `bytes` would exceed the share of process `pid`, or that of the caller's user; if so,
+/// it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and `written_to`
+/// are its positions.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn is_over_share(
@@ -111,21 +148,20 @@ pub(crate) extern "C" fn is_over_share(
 ) -> u64 {
     let Some(place) = place(pid as u32) else { return 0 };
     let bytes = bytes + HEADER;
-    // SAFETY: as above. If several threads begin a new count at once, some more records may get through.
-    unsafe {
+    let at = [read_to, written_to];
+    // SAFETY: the map checked the pointer.
+    let own = unsafe {
         write_volatile(&raw mut (*place).used_ns, now());
-        let from = read_volatile(&raw const (*place).from);
-        // `written_to < from`: a new ring buffer, which begins at 0, has replaced the earlier one.
-        if read_to >= from || written_to < from {
-            write_volatile(&raw mut (*place).from, written_to);
-            write_volatile(&raw mut (*place).bytes, 0);
-        }
-        if read_volatile(&raw const (*place).bytes) + bytes > free / 4 {
-            lost(loss::RING);
-            add(&raw mut (*place).refused, 1);
-            return 1;
-        }
-        add(&raw mut (*place).bytes, bytes);
+        &raw mut (*place).unread
+    };
+    let size = free + written_to - read_to;
+    if fits(own, bytes, free / 4, at)
+        && (free >= size / 16 || of_user().is_none_or(|all| fits(all, bytes, free / 4, at)))
+    {
+        return 0;
     }
-    0
+    lost(loss::RING);
+    // SAFETY: as above.
+    add(unsafe { &raw mut (*place).refused }, 1);
+    1
 }

@@ -311,7 +311,7 @@ pub struct CheckArgs {
 /// The text below the options of `doctor --help`.
 const AFTER_DOCTOR: &str = "\
 Exit status:
-  0  no problem found; what could not be checked is named
+  0  no problem found, and each check that applies was made
   1  warnings
   2  problems; also a usage error, which prints nothing on standard output
   3  a check could not be made, or there is no process of that number";

@@ -1,10 +1,11 @@
 //! 50 000 QP events at full speed, and many refreshes. The results do not depend on the kernel, so a full run
 //! needs only one kernel.
 
-use std::{env, fs, thread::sleep, time::Duration};
+use std::{env, fs, process::Command, thread::sleep, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    child::Child,
     kernel,
     lab::{DEVICE, Lab},
     perftest::Perftest,
@@ -14,7 +15,7 @@ use rdmatop_tests::{
     table::{Table, say},
     traffic::{self, Traffic, id, number},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn a_ring_of_8_kib_under_50_000_events_loses_many_and_tells_of_each() -> Result<()> {
@@ -188,6 +189,70 @@ fn while_its_reader_stands_still_a_flood_loses_its_own_events_alone() -> Result<
         "no {told:?} in {:?}",
         traced.stderr
     );
+    Ok(())
+}
+
+/// Fifty processes, each of which keeps to its share, leave nothing together: their user has a share too.
+#[test]
+fn many_processes_of_one_user_lose_their_own_events_alone() -> Result<()> {
+    const RING: u64 = 4 << 20;
+    let Some(lab) = Lab::enter("many processes of one user") else {
+        return Ok(());
+    };
+    let trace = Trace::start_with(&[], &[("RDMATOP_RING_BYTES", &RING.to_string())])?;
+    trace.child.signal(libc::SIGSTOP)?;
+    // Ten at a time, which is enough: what they leave in the buffer stays, as nobody reads it.
+    let script = "for lap in 1 2 3 4 5; do for n in 1 2 3 4 5 6 7 8 9 10; do \
+                  \"$0\" --count 8 --laps 20 & done; wait; done";
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--memlock=unlimited", "setpriv", "--reuid=65534", "--regid=65534"])
+        .args(["--clear-groups", "sh", "-c", script])
+        .arg(traffic::path("qp-churn")?);
+    let mut many = Child::spawn(&mut command)?;
+    many.succeed(END * 2)?;
+    let lines = many.out.all();
+    let done: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line))
+        .collect::<Result<_, _>>()?;
+    ensure!(done.len() == 50, "{}", many.err.text());
+    let neighbour = Traffic::start("idle-qps", &["--qps", "20"])?;
+    let beside = neighbour.ready()?;
+    neighbour.finish()?;
+    trace.child.signal(libc::SIGCONT)?;
+    let traced = trace.stop()?;
+    let mut table = Table::default();
+    let (mut happened, mut printed) = (0, 0);
+    for done in &done {
+        happened += number(done, "events")? + 2 * number(done, "cqs")?;
+        let own = traced.events.pid(id(done, "pid")?);
+        let counted = own.filter(|event| {
+            let kind = event["event"].as_str().unwrap_or_default();
+            kind.starts_with("qp_") || kind.starts_with("cq_")
+        });
+        printed += counted.len() as u64;
+    }
+    let lost = traced.events.lost();
+    say(&format!(
+        "{happened} events happened: {printed} printed, {lost} records lost"
+    ));
+    // The lost ones may also be those of an MR, or of a call that fails.
+    ensure!(
+        (happened..happened + 500).contains(&(printed + lost)),
+        "not all are counted"
+    );
+    ensure!(lost > 0, "there was room for all: nothing was tested");
+    let own = traced.events.pid(id(&json!({"pid": beside["pids"][0]}), "pid")?);
+    for (kind, count) in [("qp_create", 20), ("qp_modify", 60), ("qp_destroy", 20)] {
+        table.equal("neighbour", kind, count, Some(own.kind(kind).len() as u64));
+    }
+    table.check(&lab, "events beside fifty processes of another user");
+    let told = traced
+        .stderr
+        .iter()
+        .filter(|line| line.contains("process `qp-churn`"));
+    ensure!(told.count() > 1, "{:?}", traced.stderr);
     Ok(())
 }
 

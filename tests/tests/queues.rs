@@ -274,7 +274,10 @@ fn what_is_flushed_dropped_or_posted_at_the_last_moment_is_counted_once() -> Res
     Ok(())
 }
 
-/// The kernel gives the memory of a ring to the next QP's.
+/// The kernel gives the memory of a ring to the next QP's. This shows that the counts are right while each
+/// program runs: then each queue's entry goes with its QP. It does not show the guard of `queue_ending` in
+/// rdmatop-ebpf, which matters only where the kernel skipped the program that takes the entry away (seen once
+/// in 1204 QPs, on 6.1): without the guard this test passes too.
 #[test]
 fn a_ring_at_the_address_of_a_former_one_is_counted_for_its_own_qp() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("rings at former addresses") else {

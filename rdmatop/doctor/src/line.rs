@@ -13,9 +13,10 @@ use rdmatop_base::step::NextStep;
 pub enum Status {
     /// What was checked is as it should be.
     Pass,
-    /// Unknown, and the line has the reason.
+    /// Not checked, and need not be: it does not apply, or rdmatop was told to leave it alone.
     Skip,
-    /// Unknown although rdmatop has the right to know it: the check was not made, and could have failed.
+    /// The check could not be made, and could have found something: without the right to read what it takes,
+    /// where the kernel does not say it, or not in time.
     Unknown,
     /// What was checked works, and costs speed or may fail.
     Warn,
@@ -133,7 +134,7 @@ impl Lines {
         );
     }
 
-    /// Adds a line of something that is not known.
+    /// Adds a line of something that need not be checked.
     pub(super) fn skip(
         &mut self,
         text: impl Into<String>,
@@ -143,13 +144,17 @@ impl Lines {
         self.push(Status::Skip, "", [text.into(), why.into()], remedy.into());
     }
 
-    /// Adds a line of something that is not known of one subject.
-    pub(super) fn skip_of(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
-        let said = [text.into(), why.into()];
-        self.push(Status::Skip, subject, said, NextStep::default());
+    /// Adds a line of something that could not be checked, of no subject. `remedy` makes it possible.
+    pub(super) fn unknown_until(
+        &mut self,
+        text: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<NextStep>,
+    ) {
+        self.push(Status::Unknown, "", [text.into(), why.into()], remedy.into());
     }
 
-    /// Adds a line of something that is not known although it should be.
+    /// Adds a line of something that could not be checked.
     pub(super) fn unknown(&mut self, subject: &str, text: impl Into<String>, why: impl Into<String>) {
         let said = [text.into(), why.into()];
         self.push(Status::Unknown, subject, said, NextStep::default());
@@ -168,7 +173,12 @@ impl Lines {
             Reading::Known(value) => return Some(value),
             Reading::Absent => {}
             Reading::Unreadable(why) => {
-                self.push(Status::Skip, subject, [what.into(), why.clone()], remedy.into());
+                self.push(
+                    Status::Unknown,
+                    subject,
+                    [what.into(), why.clone()],
+                    remedy.into(),
+                );
             }
             Reading::Unknown(why) => self.unknown(subject, what, why),
         }
@@ -257,7 +267,8 @@ impl Report {
         self.lines.iter().filter(|line| line.status == status).count()
     }
 
-    /// The exit code: 0, 1 with warnings, 2 with failures, 3 where neither is there and a check was not made.
+    /// The exit code: 0, 1 with warnings, 2 with failures, 3 where neither is there and a check could not be
+    /// made.
     pub fn code(&self) -> u8 {
         match self.lines.iter().map(|line| line.status).max() {
             Some(Status::Fail) => 2,
@@ -293,7 +304,7 @@ impl Report {
         }
         let skipped = match self.count(Status::Skip) {
             0 => String::new(),
-            count => format!("; {count} could not be checked"),
+            count => format!("; {count} skipped"),
         };
         let passed = super::words::count(self.count(Status::Pass), "check");
         format!("doctor: no problem found; {passed} passed{skipped}")

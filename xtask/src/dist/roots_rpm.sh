@@ -44,7 +44,7 @@ in_root --query --list rdmatop-bpf | while read -r file; do
     [ -e "$root$file" ] || { echo "$file is not installed"; exit 1; }
 done
 chroot "$root" rdmatop --version
-chroot "$root" rdmatop doctor --json >/dev/null || [ $? -le 2 ]
+chroot "$root" rdmatop doctor --json >/dev/null || [ $? -le 3 ]
 empty rdmatop </dev/null
 if in_root --install "$try/rdmatop.rpm" 2>"$try/refused"; then
     echo "the other program's package was installed beside this one"

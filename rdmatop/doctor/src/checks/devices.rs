@@ -29,8 +29,7 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
     }
     match &facts.devices {
         Reading::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
-        Reading::Unreadable(why) => out.skip("RDMA devices", why.clone(), ""),
-        Reading::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
+        Reading::Unreadable(why) | Reading::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),
         // A NIC without its driver has a line of its own.
         Reading::Absent if facts.idle_nics.is_empty() => out.fail(
             "",
@@ -213,7 +212,7 @@ pub(crate) fn softroce(facts: &Facts, out: &mut Lines) {
             "SoftRoCE is RDMA in software, to try things without a NIC.",
             advice.clone(),
         ),
-        Some(SoftRoce::Unknown) => out.skip(
+        Some(SoftRoce::Unknown) => out.unknown_until(
             "SoftRoCE (RDMA in software, to try things)",
             "this kernel's list of modules is not here",
             "run rdmatop doctor on the host itself; there already -> reboot into the installed kernel",

@@ -41,7 +41,7 @@ pub(crate) fn distance(facts: &Facts, out: &mut Lines) {
         }
     }
     if !unknown.is_empty() {
-        out.skip(
+        out.unknown_until(
             format!(
                 "how near a NIC is to {}: {}",
                 count(unknown.len(), "GPU"),

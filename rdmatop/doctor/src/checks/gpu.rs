@@ -62,7 +62,7 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         return if memory.peermem || new_enough && by_dmabuf {
             out.pass("", format!("{gpus}: NICs can reach their memory (DMA-BUF)"));
         } else if new_enough {
-            out.skip(WHAT, of_drivers(), "");
+            out.unknown("", WHAT, of_drivers());
         } else {
             out.warn(
                 "",
@@ -86,8 +86,8 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
             "",
             format!("{gpus}: NICs can reach their memory (DMA-BUF, open NVIDIA module)"),
         ),
-        (Some(true), _) if new_enough => out.skip(WHAT, of_drivers(), ""),
-        (None, Some(why)) => out.skip(WHAT, why, ""),
+        (Some(true), _) if new_enough => out.unknown("", WHAT, of_drivers()),
+        (None, Some(why)) => out.unknown("", WHAT, why),
         (None, None) => out.warn(
             "",
             format!("{gpus}, and no NVIDIA kernel module is loaded"),

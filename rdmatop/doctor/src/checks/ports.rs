@@ -45,7 +45,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             }
             (None, why) => {
                 let why = why.unwrap_or("its driver does not say");
-                out.skip_of(&name, format!("state of {name}"), why);
+                out.unknown(&name, format!("state of {name}"), why);
             }
         }
     }

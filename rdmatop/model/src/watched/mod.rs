@@ -154,6 +154,9 @@ pub struct Watched {
     last_end: u32,
     full: u64,
     missed: u64,
+    /// Records of ends of send work requests, and those of them without the time of the post.
+    end_records: u64,
+    untimed: u64,
     last_end_ns: u64,
     /// Time of the last record.
     newest_ns: u64,
@@ -321,6 +324,8 @@ impl Watched {
             }
         }
         self.last_end_ns = self.last_end_ns.max(at_ns);
+        self.end_records += 1;
+        self.untimed += u64::from(record.post_ns == 0);
         let bad = record.status != 0 || record.flags & flag::DROPPED != 0;
         if let Some(slot) = self.slot(at_ns) {
             slot.ends = slot.ends.saturating_add(step);

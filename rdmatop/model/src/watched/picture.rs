@@ -32,6 +32,10 @@ pub struct Picture {
     pub full: u64,
     /// Posts and ends that no program saw in time.
     pub missed: u64,
+    /// Records of ends of send work requests.
+    pub end_records: u64,
+    /// Those of them whose post no program saw at its doorbell: how long these took is unknown.
+    pub untimed: u64,
     /// The timeline, oldest first, each [`SLOT_NS`] wide; the last is of now.
     pub slots: Vec<Slot>,
     /// The last work requests, newest first.
@@ -137,6 +141,8 @@ impl Watched {
             happened: self.posted.saturating_add(self.received),
             full: self.full,
             missed: self.missed,
+            end_records: self.end_records,
+            untimed: self.untimed,
             slots,
             requests: list.collect(),
             forgotten: self.forgotten,

@@ -1,6 +1,11 @@
 //! What a trace says of work requests adds up in whatever order devices, QPs and work requests come and go:
 //! each post and end is among the events printed, filtered out, sampled out or lost, and what is printed is
 //! what was asked for.
+//!
+//! The programs stand here for what they count, one work request at a time. Two CPUs at one QP (a claim that
+//! one holds while the other ends a request) are not in it: the simulation would have to say again what
+//! `body/wr.rs` does with the words in memory, and would show that of the copy alone. `wr_events` has them,
+//! on kernels: `every_kind_of_request` with two CPUs at each signaled send.
 
 use std::cell::RefCell;
 

@@ -108,7 +108,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                     )
                 };
                 let what = format!("whether {subject} has the devices of {}", setting(name, value));
-                out.skip(what, why, remedy);
+                out.unknown_until(what, why, remedy);
             } else if takes_none {
                 out.fail(
                     subject,

@@ -187,7 +187,7 @@ pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
         out.pass(&subject, text);
     }
     if sharers.partial {
-        out.skip(
+        out.unknown_until(
             "whether further processes share its verbs files",
             "not all processes could be looked at",
             WITH_ROOT,
@@ -202,7 +202,7 @@ pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
 
 pub(crate) fn hidden(facts: &Facts, out: &mut Lines) {
     if facts.hidden_processes > 0 {
-        out.skip(
+        out.unknown_until(
             format!(
                 "settings and limits of {}",
                 count(facts.hidden_processes, "process")
@@ -215,7 +215,7 @@ pub(crate) fn hidden(facts: &Facts, out: &mut Lines) {
         .iter()
         .find_map(|process| process.environ.unreadable())
     {
-        out.skip("settings of processes", why, WITH_ROOT);
+        out.unknown_until("settings of processes", why, WITH_ROOT);
     }
     for process in &facts.processes {
         let subject = subject(&[process]);

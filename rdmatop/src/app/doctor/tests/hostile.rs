@@ -80,9 +80,9 @@ fn a_link_shows_nothing_that_is_not_the_processs_own() {
 }
 
 #[test]
-fn whatever_is_not_known_in_time_is_no_success() {
+fn whatever_is_not_known_is_no_success() {
     type Change = fn(&mut Facts);
-    let changes: [(&str, Change); 9] = [
+    let changes: [(&str, Change); 15] = [
         ("device.search", |facts| {
             facts.unfinished.push(("processes", "late"));
         }),
@@ -112,6 +112,21 @@ fn whatever_is_not_known_in_time_is_no_success() {
             facts.processes[0].conf = Reading::Unknown("late".into());
         }),
         ("job.hidden", |facts| facts.left_out = 2),
+        // Without the right to read it, or where the kernel does not say it.
+        ("device.removal", |facts| {
+            facts.leaving = Reading::Unreadable("root only".into());
+        }),
+        ("limit.devices", |facts| {
+            facts.view.nodes = Reading::Unreadable("root only".into());
+        }),
+        ("limit.memlock", |facts| {
+            facts.processes[0].memlock = Reading::Unreadable("root only".into());
+        }),
+        ("pcie.acs", |facts| {
+            facts.gpus[0].pci.acs = Reading::Unreadable("root only".into());
+        }),
+        ("gpu.direct", |facts| facts.gpu_memory.peermem = false),
+        ("job.hidden", |facts| facts.hidden_processes = 3),
     ];
     let healthy = collect(&trees::gpu_node().root(), None);
     for (id, change) in changes {

@@ -107,7 +107,7 @@ fn devices_that_are_late_broken_leaving_or_closed_are_named() {
     );
     assert!(!report.lines[0].remedy.contains("driver"), "no driver is missing");
     let line = changed(|facts| facts.leaving = Reading::Unreadable("it is so".into()));
-    assert_eq!(line, ["Skip device.removal devices that are being removed"]);
+    assert_eq!(line, ["Unknown device.removal devices that are being removed"]);
     let line = changed(|facts| {
         facts.idle_nics = vec![IdleNic {
             address: "0000:f0:00.0".into(),
@@ -261,7 +261,7 @@ fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
     let line = changed(|facts| facts.unfinished = vec![("GPUs and NICs on PCI", "late")]);
     assert_eq!(line, ["Unknown device.search GPUs and NICs on PCI"]);
     let line = changed(|facts| facts.hidden_processes = 3);
-    assert_eq!(line, ["Skip job.hidden settings and limits of 3 processes"]);
+    assert_eq!(line, ["Unknown job.hidden settings and limits of 3 processes"]);
 }
 
 #[test]
@@ -291,11 +291,13 @@ fn the_exit_code_is_that_of_the_worst_line() {
         examine(&facts).code()
     };
     assert_eq!(code(|_| {}), 0);
-    assert_eq!(
-        code(|facts| facts.hidden_processes = 3),
-        0,
-        "what only root may know is no warning"
-    );
+    assert_eq!(code(|facts| facts.hidden_processes = 3), 3);
+    let user = |facts: &mut Facts| {
+        facts.host.root = false;
+        facts.own.missing = vec![cause(CauseId::NoCapability)];
+    };
+    assert_eq!(code(user), 0, "a user need not load programs");
+    assert_eq!(code(|facts| facts.excluded = vec!["mlx5_3".into()]), 0);
     assert_eq!(code(|facts| facts.tcp.backlog = Some(1)), 1);
     assert_eq!(code(|facts| facts.view.nodes = Reading::Absent), 2);
 }

@@ -149,7 +149,14 @@ fn colors_frame_the_verdicts_and_nothing_else() {
     let report = examine(&facts);
     let colored = page::text(&facts, &report, true, true);
     let mut plain = colored.clone();
-    for code in ["\x1b[32m", "\x1b[36m", "\x1b[1;33m", "\x1b[1;31m", "\x1b[0m"] {
+    for code in [
+        "\x1b[32m",
+        "\x1b[36m",
+        "\x1b[1;35m",
+        "\x1b[1;33m",
+        "\x1b[1;31m",
+        "\x1b[0m",
+    ] {
         plain = plain.replace(code, "");
     }
     assert_ne!(plain, colored);

@@ -66,9 +66,8 @@ fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cel
         // Without room for all lanes, that of outstanding requests is shown: a stall is visible in it.
         out.extend(lanes.into_iter().skip(1).take(1));
     }
-    if let Some(line) = lost(qp) {
-        out.push(line);
-    }
+    out.extend(lost(qp));
+    out.extend(untimed(qp));
     out.extend(list(state, pane, qp, width, height.saturating_sub(out.len())));
     out.truncate(height);
     out
@@ -292,6 +291,18 @@ fn lost(qp: &Picture) -> Option<Cell> {
         _ => format!("{full}; {missed}"),
     };
     Some(Cell::new(text, Tone::Warn))
+}
+
+/// Returns the line that says for how many requests the list has no duration.
+fn untimed(qp: &Picture) -> Option<Cell> {
+    let line = || {
+        format!(
+            "TOOK unknown for {} of {} ends: posts not seen at the doorbell",
+            format::exact(qp.untimed),
+            format::exact(qp.end_records)
+        )
+    };
+    (qp.untimed > 0).then(|| Cell::new(line(), Tone::Dim))
 }
 
 /// The last requests, newest first.

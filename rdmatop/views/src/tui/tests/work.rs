@@ -77,6 +77,26 @@ fn a_stall_shows_at_every_size() {
 }
 
 #[test]
+fn for_how_many_requests_the_duration_is_unknown_is_said_on_the_page() {
+    assert!(!screen(&open((80, 24), |_| ())).contains("unknown"));
+    let text = screen(&open((80, 24), |watched| {
+        let mut record = WrRecord::new_zeroed();
+        (record.kind, record.number, record.ts_ns) = (kind::DONE, 167, 8_200 * MS);
+        let now = Now {
+            mono_ns: 8_300 * MS,
+            wall_ns: 3_600_000 * MS,
+        };
+        let report = WatchReport::Records {
+            records: vec![record],
+            full: 0,
+            missed: 0,
+        };
+        watched.take(report, now);
+    }));
+    insta::assert_snapshot!("work_untimed", text);
+}
+
+#[test]
 fn without_colour_and_in_ascii_a_stall_is_a_letter() {
     let mut state = open((80, 24), |_| ());
     state.glyphs = &super::super::glyphs::ASCII;

@@ -115,7 +115,7 @@ fn nccl_without_its_plug_in_uses_no_efa() {
         "{line:?}"
     );
     let unreadable = Reading::Unreadable("only root may read it".to_owned());
-    assert!(with(unreadable, "efa", false)[0].starts_with("Skip "));
+    assert!(with(unreadable, "efa", false)[0].starts_with("Unknown "));
     for (libraries, driver, has_qps) in [
         (nccl(), "mlx5_core", false),
         (nccl(), "efa", true),
@@ -247,12 +247,12 @@ fn processes_that_share_verbs_files_with_the_given_one_are_named() {
     let partial = line(known(&[], true));
     assert_eq!(
         partial,
-        ["Skip job.sharers whether further processes share its verbs files"]
+        ["Unknown job.sharers whether further processes share its verbs files"]
     );
     assert_eq!(line(known(&[(8, "worker")], true)).len(), 2);
     assert_eq!(
         line(Reading::Unreadable("only root may read it".into())),
-        ["Skip job.sharers which processes share its verbs files"]
+        ["Unknown job.sharers which processes share its verbs files"]
     );
     // Without --pid.
     assert_eq!(line(Reading::Absent), [""; 0]);
@@ -445,7 +445,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     facts.host.exclusive = true;
     assert_eq!(
         of_check("job.devices", &facts),
-        ["Skip whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
+        ["Unknown whether PID 4711 (python3) has the devices of NCCL_IB_HCA==mlx5_12"]
     );
     let remedy = |sees: Reading<Vec<(String, bool)>>| {
         let mut facts = facts.clone();

@@ -88,11 +88,11 @@ fn obstacles_between_gpu_and_nic_are_named() {
     let line = changed(|facts| facts.gpus[0].pci.acs = Reading::Unreadable("only root may read it".into()));
     assert_eq!(
         line,
-        ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
+        ["Unknown pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
     );
     let line = changed(|facts| facts.gpu_memory.peermem = false);
     assert!(
-        line[0].starts_with("Skip gpu.direct"),
+        line[0].starts_with("Unknown gpu.direct"),
         "nothing says which module it is: {line:?}"
     );
     let line = changed(|facts| {
@@ -124,7 +124,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     assert_eq!(
         line,
         [
-            "Skip gpu.distance how near a NIC is to 1 GPU: 0000:13:00.0",
+            "Unknown gpu.distance how near a NIC is to 1 GPU: 0000:13:00.0",
             "Pass gpu.distance each of 7 GPUs has a NIC behind the same PCIe switch"
         ]
     );
@@ -167,15 +167,15 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         with_driver("efa")(facts);
         facts.host.version = Some((5, 15));
     });
-    assert!(older[0].starts_with("Skip "), "{older:?}");
+    assert!(older[0].starts_with("Unknown "), "{older:?}");
     let backported = memory(true, |facts| {
         facts.host.kernel = Some("4.18.0-553.el8_10.x86_64".into());
         facts.host.version = Some((4, 18));
     });
-    assert!(backported[0].starts_with("Skip "), "{backported:?}");
+    assert!(backported[0].starts_with("Unknown "), "{backported:?}");
     assert_eq!(
         memory(true, with_driver("hns3")),
-        ["Skip gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
+        ["Unknown gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
     );
     assert_eq!(
         memory(false, with_driver("efa")),

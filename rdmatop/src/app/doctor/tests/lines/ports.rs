@@ -37,7 +37,7 @@ fn a_port_that_is_down_is_one_line_whatever_else_follows_from_it() {
         "Fail port.state mlx5_3 waits for the subnet manager (state INIT)"
     );
     let line = changed(|facts| port(facts, 3).state = Reading::Unreadable("reading fails: x".into()));
-    assert_eq!(line[0], "Skip port.state state of mlx5_3");
+    assert_eq!(line[0], "Unknown port.state state of mlx5_3");
     let mut facts = HEALTHY.clone();
     (0..8).for_each(|at| {
         port(&mut facts, at).state = Reading::Known(PortState(1));
@@ -596,7 +596,7 @@ fn flow_control_that_differs_or_is_not_used_is_named() {
         let netdev = port(facts, 2).netdev.as_mut().unwrap();
         netdev.lossless = Reading::Unreadable("dcb netlink: refused".into());
     });
-    assert_eq!(line, ["Skip lossless.pfc flow control (PFC) of mlx5_2"]);
+    assert_eq!(line, ["Unknown lossless.pfc flow control (PFC) of mlx5_2"]);
     // In a bond each member has flow control of its own, and the line names the member.
     let line = changed(|facts| {
         let netdev = port(facts, 2).netdev.as_mut().unwrap();
