@@ -150,6 +150,7 @@ fn programs() -> Vec<PathBuf> {
 
 /// Files and directories that change when a part of a toolchain is installed: by hand, by Debian, by rustup.
 /// Whether there is one yet decides nothing.
+#[allow(dead_code, reason = "a build script uses it, and a test")]
 pub(crate) fn installs() -> Vec<PathBuf> {
     let mut places = programs();
     places.push("/var/lib/dpkg/status".into());
