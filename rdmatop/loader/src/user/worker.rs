@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
 use rustix::time::ClockId;
 
@@ -264,7 +265,7 @@ impl Work {
     /// Looks at all QPs once. Returns false when the thread has to end.
     fn round(&mut self) -> bool {
         let qps = self.qps_with_slots();
-        let there: BTreeSet<(u32, u64)> = qps.iter().map(SlotQp::key).collect();
+        let there: BTreeSet<(u32, u64)> = qps.iter().map(SlotQp::key).gather();
         let now_ns = monotonic();
         self.judged.retain(|key, qp| {
             let stays = there.contains(key);
@@ -334,8 +335,8 @@ impl Work {
             let known = self.judged.get(&qp.key());
             qp.lives && known.is_none_or(|known| !matches!(known.verdict, Verdict::Ready | Verdict::Unfit))
         };
-        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).collect();
-        let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).collect();
+        let waits: BTreeSet<u32> = qps.iter().filter(undecided).map(|qp| qp.pid).gather();
+        let alive: BTreeSet<u32> = qps.iter().filter(|qp| qp.lives).map(|qp| qp.pid).gather();
         self.failures
             .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));
         let owners = &self.owners;
@@ -476,7 +477,7 @@ impl Work {
             sends_are_seen,
         } = target;
         // What is probed is taken first, so that it does not make room for the others.
-        points.sort_by_key(|(point, _)| !self.probed.has(point));
+        points.order_by_key(|(point, _)| !self.probed.has(point));
         if let Err(full) = self.probed.has_room(party, points.iter().map(|(point, _)| point)) {
             self.fails(qp, party, no_room(full), true);
             return Verdict::Waits(monotonic() + HELD_NS);

@@ -11,6 +11,7 @@ use super::{
     qp::{Key, Owner, Qp},
 };
 use crate::input::{QpReading, QpsSample};
+use rdmatop_base::order::Gather as _;
 
 /// Values that are the same for all QPs of a dump.
 struct Dump {
@@ -78,7 +79,7 @@ impl Machine {
             .complete
             .iter()
             .map(|index| self.devices.resolve(*index, None, began_ns))
-            .collect();
+            .gather();
         let gone: Vec<u64> = self
             .qps
             .iter()

@@ -24,6 +24,7 @@ use crate::{
     snapshot::{DeviceRow, DeviceState, PortRow, QpRow, Unlisted},
     value::{Counter, RateIs, Source},
 };
+use rdmatop_base::order::Gather as _;
 
 /// Who was last seen able to move data less than this ago may have moved what a counter shows, ns: a rate is
 /// shown that long after its reading (`is_stale`, for a second between two readings).
@@ -77,7 +78,7 @@ impl Port {
     fn lately(&mut self, now: Last) -> BTreeSet<User> {
         self.users.retain(|_, seen| seen.is_recent(now));
         self.hidden.retain(|_, (seen, _)| seen.is_recent(now));
-        self.users.keys().chain(self.hidden.keys()).copied().collect()
+        self.users.keys().chain(self.hidden.keys()).copied().gather()
     }
 
     /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
@@ -447,7 +448,7 @@ impl Shares {
             }
         }
         self.batches.plan(&shared, seen.qps, seen.now_ns);
-        let users: BTreeSet<u64> = sums.keys().copied().collect();
+        let users: BTreeSet<u64> = sums.keys().copied().gather();
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.
             let may_hide =
@@ -491,7 +492,7 @@ impl Shares {
             .devices
             .iter()
             .filter(|device| seen.makers.modified_some_of(device));
-        let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).collect();
+        let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).gather();
         let carries = |qp: &&Arc<QpRow>| could_carry(qp, last_ns, modified.contains(&qp.device_uid));
         for qp in seen.qps.iter().filter(carries) {
             let Some(device) = qp.device_uid else {
@@ -579,7 +580,7 @@ impl Shares {
         let contexts = device.contexts.as_deref();
         let contexts = contexts.filter(|_| seen.makers.since_ns.is_some());
         let known = contexts.unwrap_or_default().iter();
-        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).collect();
+        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).gather();
         if contexts.is_none() {
             users.insert(None);
         }
@@ -594,7 +595,7 @@ impl Shares {
             _ => Some(None),
         };
         let tenants = ports.flat_map(|(_, port)| port.users.keys()).filter_map(tenant);
-        let tenants: BTreeSet<Option<Tenant<'_>>> = tenants.collect();
+        let tenants: BTreeSet<Option<Tenant<'_>>> = tenants.gather();
         let opener = |pid: &u32| self.opener(*pid, device, seen, &tenants);
         let mut openers: Vec<Opener> = match contexts {
             Some(contexts) => contexts.iter().map(opener).collect(),
@@ -772,7 +773,7 @@ fn could_carry(qp: &QpRow, last_ns: u64, modified: bool) -> bool {
 fn open(seen: &PortUsers<'_>) -> BTreeSet<u32> {
     let devices = seen.devices.iter().filter(|device| device.may_hide_qps());
     let contexts = devices.filter_map(|device| device.contexts.as_deref());
-    contexts.flatten().copied().collect()
+    contexts.flatten().copied().gather()
 }
 
 #[cfg(test)]
