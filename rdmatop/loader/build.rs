@@ -64,19 +64,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has cargo run this again once a package or a cargo tool is installed, which may be what was missing.
+/// Has cargo run this again once something is installed, which may be what was missing.
 ///
 /// It names only files that exist, because an absent one would make cargo run this at every build.
 fn watch_installs() {
-    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let installed = cargo_home.map(|home| home.join(".crates2.json"));
-    for file in [Some(PathBuf::from("/var/lib/dpkg/status")), installed]
+    println!("cargo::rerun-if-env-changed=PATH");
+    for place in ebpf_toolchain::installs()
         .into_iter()
-        .flatten()
+        .filter(|place| place.exists())
     {
-        if file.is_file() {
-            println!("cargo::rerun-if-changed={}", file.display());
-        }
+        println!("cargo::rerun-if-changed={}", place.display());
     }
 }
 

@@ -134,12 +134,32 @@ fn nightly_of(list: &str) -> Option<PathBuf> {
 
 /// Finds a program in `$PATH` or where `cargo install` puts it.
 pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    // The directory of `cargo install` may be missing in $PATH.
-    env::split_paths(&path)
-        .chain(cargo_home().map(|home| home.join("bin")))
+    programs()
+        .into_iter()
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
+}
+
+/// The directories in which programs are looked for.
+fn programs() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // The directory of `cargo install` may be missing in $PATH.
+    let installed = cargo_home().map(|home| home.join("bin"));
+    env::split_paths(&path).chain(installed).collect()
+}
+
+/// Files and directories that change when a part of a toolchain is installed: by hand, by Debian, by rustup.
+/// Whether there is one yet decides nothing.
+#[allow(dead_code, reason = "a build script uses it, and a test")]
+pub(crate) fn installs() -> Vec<PathBuf> {
+    let mut places = programs();
+    places.push("/var/lib/dpkg/status".into());
+    let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".rustup"));
+    let rustup = env::var_os("RUSTUP_HOME").map(PathBuf::from).or(home);
+    // Not all files of a toolchain, of which there are ten thousands.
+    places.extend(rustup.map(|rustup| rustup.join("update-hashes")));
+    places.extend(nightly_sysroot().map(|sysroot| sysroot.join("lib/rustlib/components")));
+    places
 }
 
 /// The directory where cargo keeps crate sources and installed programs.
@@ -354,6 +374,19 @@ mod tests {
             "",
         ] {
             assert_eq!(nightly_of(&list(line)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_build_without_programs_waits_for_each_place_that_is_searched() {
+        let watched = installs();
+        for place in programs() {
+            assert!(watched.contains(&place), "{}", place.display());
+        }
+        let own = cargo_home().unwrap().join("bin");
+        assert!(watched.contains(&own), "not in everybody's PATH");
+        for end in ["dpkg/status", "update-hashes"] {
+            assert!(watched.iter().any(|place| place.ends_with(end)), "{end}");
         }
     }
 

@@ -9,6 +9,7 @@ pub mod exclude;
 pub mod fabric;
 pub mod ib;
 pub mod locked;
+pub mod order;
 pub mod pause;
 pub mod pcie;
 pub mod roce;

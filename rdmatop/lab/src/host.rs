@@ -12,6 +12,7 @@ use super::run::Wire;
 use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
 use super::{LabError, disk, link, switch};
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
 pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
@@ -441,7 +442,7 @@ fn owners<T: Transport>(
     found.extend(nldev.pds(index)?.whole()?.into_iter().map(|pd| pd.owner));
     found.extend(nldev.qps(index)?.whole()?.into_iter().map(|qp| qp.owner));
     found.extend(nldev.cm_ids(index)?.whole()?.into_iter().map(|id| id.owner));
-    let tids: BTreeSet<u32> = found.iter().flatten().filter_map(Owner::pid).collect();
+    let tids: BTreeSet<u32> = found.iter().flatten().filter_map(Owner::pid).gather();
     let pids = tids.into_iter().map(|tid| process_of(root, tid));
     Ok((pids.collect(), unlisted))
 }

@@ -7,6 +7,7 @@ use super::{
     report::Report,
     verdict::is_rdma,
 };
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
 use rdmatop_model::ib::PortState;
 
@@ -91,7 +92,7 @@ fn device_rate(live: &LiveProcess, now: &Now) -> Option<f64> {
 }
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
-    let all: BTreeSet<&str> = all.collect();
+    let all: BTreeSet<&str> = all.gather();
     let shown: Vec<&str> = all.iter().take(MAX_NAMES).copied().collect();
     match all.len().saturating_sub(MAX_NAMES) {
         0 => shown.join(", "),
@@ -122,7 +123,7 @@ pub(super) fn compare(report: &Report, now: &Now) -> Vec<Comparison> {
     compare_rdma(report, now, &rdma, &mut out);
     compare_tcp(report, &socket, &mut out);
     failed_qps(&lives, &mut out);
-    out.sort_by_key(|one| one.kind);
+    out.order_by_key(|one| one.kind);
     out
 }
 
@@ -235,7 +236,7 @@ fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Ve
 /// Devices that the log names and the processes do not use, and the other way round.
 fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
     let named = now.log_devices(report);
-    let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).collect();
+    let here: BTreeSet<&str> = now.ports.iter().map(|port| &*port.device).gather();
     let missing: Vec<&str> = named
         .keys()
         .map(String::as_str)
@@ -263,7 +264,7 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
     let used: BTreeSet<&str> = lives
         .iter()
         .flat_map(|live| live.devices.iter().map(|name| &**name))
-        .collect();
+        .gather();
     let others: Vec<&str> = used
         .iter()
         .copied()

@@ -6,6 +6,7 @@
 //! (ProcessGroupNCCL.cpp) prints a collective that does not end. Others print the words of
 //! `ncclGetErrorString`, some with the text of NCCL's last warning behind them.
 
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 
 use super::{
@@ -228,7 +229,7 @@ impl FrameworkErrors {
     /// lines, where the warning comes first.
     pub(super) fn drain(&mut self) -> Vec<FrameworkError> {
         let mut found = std::mem::take(&mut self.errors);
-        found.sort_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
+        found.order_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
         found
     }
 }

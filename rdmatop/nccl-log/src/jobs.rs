@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::{fact::Member, line::Writer, process::Process};
+use rdmatop_base::order::{Gather as _, Ordered as _};
 
 /// What tells one communicator from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,7 +145,7 @@ pub(super) fn group(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
                 .members
                 .iter()
                 .filter_map(|member| Some((member.comm, member.id?)));
-            let ids: BTreeMap<u64, u64> = ids.collect();
+            let ids: BTreeMap<u64, u64> = ids.gather();
             let mut first = None;
             for (member, is_repeated) in process.members.iter().zip(repeated(&process.members)) {
                 let alone = unnamed.contains_key(&member.ranks).then_some(number);
@@ -378,9 +379,9 @@ impl Communicators {
             if !job.is_complete() {
                 job.unfinished.clear();
             }
-            job.unfinished.sort_by_key(|one| std::cmp::Reverse(one.ranks));
+            job.unfinished.order_by_key(|one| std::cmp::Reverse(one.ranks));
         }
-        jobs.sort_by(|a, b| b.ranks.cmp(&a.ranks).then_with(|| a.hosts.cmp(&b.hosts)));
+        jobs.order_by(|a, b| b.ranks.cmp(&a.ranks).then_with(|| a.hosts.cmp(&b.hosts)));
         jobs
     }
 }

@@ -12,6 +12,7 @@ use super::{
     line::Writer,
     report::{Report, is_ib},
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId},
@@ -280,7 +281,7 @@ pub(super) type LogDevices = BTreeMap<String, BTreeSet<u32>>;
 
 /// The devices of the log's NICs; a merged NIC is named `mlx5_0+mlx5_1`.
 fn log_devices(report: &Report, processes: &[LiveProcess]) -> LogDevices {
-    let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).collect();
+    let hosts: BTreeSet<&str> = processes.iter().map(|one| one.host.as_str()).gather();
     let nics = report
         .nics
         .keys()
@@ -322,7 +323,7 @@ fn ports(report: &Report, processes: &[LiveProcess], snapshot: &Snapshot) -> Vec
     let used: BTreeSet<&str> = processes
         .iter()
         .flat_map(|one| one.devices.iter().map(|name| &**name))
-        .collect();
+        .gather();
     let is_meant = |row: &&PortRow| in_log(row) || used.contains(&*row.device);
     let of = |row: &PortRow| LivePort {
         device: row.device.clone(),

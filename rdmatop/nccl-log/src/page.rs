@@ -13,6 +13,7 @@ use super::{
     verdict::{self, host_name, nic_name},
     warning::Warning,
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::text::{self, count};
 
 /// Hosts that a line names.
@@ -259,7 +260,7 @@ fn idle(report: &Report, host: &str) -> Option<String> {
         .iter()
         .flat_map(|hca| &hca.ports)
         .map(|port| port.device.as_str())
-        .collect();
+        .gather();
     let mut used = BTreeSet::new();
     for (nic, _) in report.nics_of(host).filter(|(nic, _)| is_ib(&nic.network)) {
         let (name, _) = report.name_of(nic)?;
@@ -403,7 +404,7 @@ fn set_already(report: &Report, advice: &str) -> String {
     let names: BTreeSet<&str> = advice
         .split(|c: char| !is_of_name(c))
         .filter(|word| word.starts_with("NCCL_") || word.starts_with("OFI_") || word.starts_with("FI_"))
-        .collect();
+        .gather();
     let of_name = |name: &&str| {
         let value = report
             .processes

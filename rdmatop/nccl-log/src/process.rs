@@ -6,6 +6,7 @@ use super::{
     fact::{Fact, Member},
     nics::Hca,
 };
+use rdmatop_base::order::Gather as _;
 
 /// Largest number of names that each list of a process keeps.
 pub(super) const MAX_NAMES: usize = 256;
@@ -201,7 +202,7 @@ impl Process {
     pub fn ranks(&self) -> BTreeSet<u32> {
         let size = self.largest_size();
         let members = self.members.iter().filter(|member| Some(member.ranks) == size);
-        members.map(|member| member.rank).collect()
+        members.map(|member| member.rank).gather()
     }
 
     /// Whether one of its communicators is complete.

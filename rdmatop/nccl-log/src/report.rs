@@ -21,6 +21,7 @@ use super::{
     warning::Warnings,
     wrapped::Unwrapper,
 };
+use rdmatop_base::order::Gather as _;
 
 /// Largest number of processes. A log of a larger job, or of something else, is cut, and the report says so.
 const MAX_PROCESSES: usize = 65_536;
@@ -170,7 +171,7 @@ impl Report {
             .iter()
             .filter(|(_, count)| **count >= FEW_LINES)
             .map(|(host, _)| host.chars().rev().collect())
-            .collect();
+            .gather();
         let is_part = |host: &str| {
             let back: String = host.chars().rev().collect();
             let longer = reversed
@@ -199,7 +200,7 @@ impl Report {
                 }
             })
             .map(|(host, _)| (*host).to_owned())
-            .collect();
+            .gather();
         for host in &parts {
             self.torn += lines.get(host.as_str()).copied().unwrap_or_default();
         }
@@ -388,7 +389,7 @@ impl Report {
 
     /// Hosts, in order.
     pub fn hosts(&self) -> BTreeSet<&str> {
-        self.processes.keys().map(|writer| writer.host.as_str()).collect()
+        self.processes.keys().map(|writer| writer.host.as_str()).gather()
     }
 
     /// Processes of a host.

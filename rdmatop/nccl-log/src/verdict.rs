@@ -6,6 +6,7 @@ use std::{
     fmt::Write as _,
 };
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::text::{self, count};
 use serde::Serialize;
 
@@ -211,7 +212,7 @@ pub fn judge(report: &Report) -> Verdict {
 fn count_connections<'a>(report: &'a Report, verdict: &mut Verdict) -> Option<&'a str> {
     // A network that is not TCP and has GPUDirect is RDMA, whatever its name.
     let direct = report.nics.iter().filter(|(_, used)| used.gpu_direct > 0);
-    let proven: BTreeSet<&str> = direct.map(|(nic, _)| nic.network.as_str()).collect();
+    let proven: BTreeSet<&str> = direct.map(|(nic, _)| nic.network.as_str()).gather();
     let mut unknown = None;
     for (nic, used) in &report.nics {
         let by_name = is_rdma(&nic.network, provider(report, &nic.host));

@@ -7,6 +7,7 @@ use super::{
     process::Process,
     report::{NicKey, Report},
 };
+use rdmatop_base::order::Gather as _;
 
 /// The reason where the log has none.
 pub(super) const NOT_KNOWN: &str = "the log does not say why";
@@ -158,7 +159,7 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
         .processes_on(host)
         .flat_map(|process| &process.interfaces)
         .map(String::as_str)
-        .collect();
+        .gather();
     let shown: Vec<&str> = names.iter().take(INTERFACES).copied().collect();
     match names.len() {
         0 => String::new(),

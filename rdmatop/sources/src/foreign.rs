@@ -43,6 +43,7 @@ use super::{
     proc::Status,
     root::{self, Root, parse_u64},
 };
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 
 /// Types of mounts whose files the kernel alone serves, without a daemon.
@@ -276,7 +277,7 @@ impl Tree {
             }
             names.push(name);
         }
-        names.sort();
+        names.order_by(Ord::cmp);
         Ok(names)
     }
 

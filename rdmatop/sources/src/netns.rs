@@ -25,6 +25,7 @@ use super::{
     privileges::Raised,
     root::{self, Root},
 };
+use rdmatop_base::order::Gather as _;
 
 /// How a sysfs of another namespace is mounted; the seccomp filter refuses any other way.
 pub(super) const MOUNTED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY
@@ -57,7 +58,7 @@ pub fn others(root: &Root) -> Others {
     let (mut out, mut seen) = (Others::default(), BTreeSet::new());
     let names = root.list(&root.proc("")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for pid in pids.collect::<BTreeSet<u32>>() {
+    for pid in pids.gather::<BTreeSet<u32>>() {
         match inode(root, &pid.to_string()) {
             Err(error) => out.hidden |= error.kind() == io::ErrorKind::PermissionDenied,
             Ok(inode) => {

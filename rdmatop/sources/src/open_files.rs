@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{proc::Status, root::Root};
+use rdmatop_base::order::Gather as _;
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
@@ -99,7 +100,7 @@ pub fn walk(
     let mut looked: HashMap<u32, usize> = HashMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for pid in pids.collect::<BTreeSet<u32>>() {
+    for pid in pids.gather::<BTreeSet<u32>>() {
         let files = match of(root, pid) {
             Ok(files) => files,
             Err(error) => {

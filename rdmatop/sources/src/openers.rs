@@ -13,6 +13,7 @@ use std::{
 
 use super::{foreign, open_files, sysfs::verbs_files};
 use crate::root::Root;
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
 
 /// Processes that have devices open.
@@ -54,7 +55,7 @@ fn search(root: &Root, most: usize, checked: bool) -> Openers {
     for (device, _) in &found {
         *files.entry(device.clone()).or_default() += 1;
     }
-    found.sort_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    found.order_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     found.dedup();
     Openers {
         found,
@@ -73,7 +74,7 @@ fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
         keys.into_iter().flatten().map(move |key| (key, device.clone()))
     };
     let files = verbs_files(root).unwrap_or_default().into_iter();
-    files.flat_map(device).collect()
+    files.flat_map(device).gather()
 }
 
 /// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted

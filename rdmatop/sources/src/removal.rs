@@ -20,6 +20,7 @@ use super::{
     sysfs::{device_dir, list_devices, verbs_files},
 };
 use crate::root::Root;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 
 /// A process that holds a device.
@@ -179,7 +180,7 @@ fn search(root: &Root, checked: bool) -> Holders {
         found.push(Holder { pid, comm });
         ControlFlow::Break(Ends::Process)
     });
-    found.sort();
+    found.order_by(Ord::cmp);
     Holders {
         found,
         hidden: walk.hidden,

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 
 use rdmatop_base::exclude::Excluded;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
@@ -201,7 +202,7 @@ impl Root {
         self.opens.fetch_add(1, Ordering::Relaxed);
         let entries = fs::read_dir(path)?.flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        names.sort();
+        names.order_by(Ord::cmp);
         Ok(names)
     }
 }

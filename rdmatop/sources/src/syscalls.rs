@@ -19,6 +19,7 @@ use seccompiler::{
 };
 
 use super::netns::MOUNTED;
+use rdmatop_base::order::Gather as _;
 
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_acct,
@@ -103,7 +104,7 @@ fn program() -> Option<BpfProgram> {
         libc::SYS_setns,
     ]
     .map(|call| call | X32);
-    let mut rules: BTreeMap<i64, _> = numbers.chain(of_x32).map(|number| (number, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, _> = numbers.chain(of_x32).map(|number| (number, Vec::new())).gather();
     for (call, argument, value) in REFUSED_BUT {
         let other = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value.into());
         rules.insert(call, vec![SeccompRule::new(vec![other.ok()?]).ok()?]);

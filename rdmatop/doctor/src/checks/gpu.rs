@@ -7,6 +7,7 @@ use crate::{
     line::Lines,
     words::{count, names},
 };
+use rdmatop_base::order::Gather as _;
 
 /// First kernel in which drivers share memory with NICs by DMA-BUF.
 const DMABUF: (u32, u32) = (5, 12);
@@ -48,7 +49,7 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
     let drivers: BTreeSet<&str> = facts
         .hardware()
         .filter_map(|device| device.driver.as_deref())
-        .collect();
+        .gather();
     let drivers: Vec<&str> = drivers.into_iter().collect();
     let by_dmabuf = drivers.iter().any(|driver| has_dmabuf(driver, version));
     let of_drivers = || {

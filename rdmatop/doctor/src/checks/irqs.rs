@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{facts::Facts, line::Lines, words::names};
+use rdmatop_base::order::Gather as _;
 
 /// From this number of interrupts on they should be spread: fewer are one queue and its management.
 pub(crate) const VECTORS: usize = 4;
@@ -14,7 +15,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         if device.irqs.len() < VECTORS || cpus < 2 {
             continue;
         }
-        let all: BTreeSet<u32> = device.irqs.iter().flatten().copied().collect();
+        let all: BTreeSet<u32> = device.irqs.iter().flatten().copied().gather();
         let node = device.pci.as_ref().and_then(|pci| pci.node);
         let near = node.and_then(|node| facts.nodes.iter().find(|(number, _)| *number == node));
         let name = device.name.as_str();

@@ -21,6 +21,7 @@ use crate::{
     offsets::{BtfSet, Paths},
     plan::{self, Decision, Facts, Outcome},
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::Verdict,
@@ -69,7 +70,7 @@ impl AttachedProgram {
 /// The modules that programs keep from being unloaded because of fentry.
 pub(super) fn pinned(programs: &[AttachedProgram]) -> Vec<&'static str> {
     let fast = programs.iter().filter(|program| program.is_fast());
-    let modules: BTreeSet<_> = fast.map(|program| program.hook.module).collect();
+    let modules: BTreeSet<_> = fast.map(|program| program.hook.module).gather();
     modules.into_iter().collect()
 }
 

@@ -7,6 +7,7 @@ use aya_obj::{
     Object,
     generated::{BPF_DW, BPF_IMM, BPF_LD, BPF_PSEUDO_MAP_VALUE},
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_common::offsets::{OFFSETS, TRACEPOINT_FIELDS};
 
 /// The globals that each program refers to, including those of the functions that it calls.
@@ -19,7 +20,7 @@ pub(crate) fn by_program(elf: &[u8]) -> BTreeMap<String, BTreeSet<&'static str>>
         .map(|offset| offset.global)
         .chain(TRACEPOINT_FIELDS.iter().map(|field| field.global))
         .collect();
-    let marks: BTreeMap<u32, &'static str> = (0x5eed_0000..).zip(globals).collect();
+    let marks: BTreeMap<u32, &'static str> = (0x5eed_0000..).zip(globals).gather();
     let mut object = Object::parse(elf).expect("the embedded object can be read");
     let values: Vec<(&'static str, [u8; 4])> = marks
         .iter()
@@ -60,5 +61,5 @@ pub(crate) fn by_program(elf: &[u8]) -> BTreeMap<String, BTreeSet<&'static str>>
         .programs
         .iter()
         .map(|(name, program)| (name.clone(), loads(program)))
-        .collect()
+        .gather()
 }

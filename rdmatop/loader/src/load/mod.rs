@@ -24,6 +24,7 @@ use aya_obj::{
         bpf_insn, bpf_map_type, bpf_prog_type,
     },
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_common::{counters::loss, names::map};
 use rustix::param::page_size;
 
@@ -113,7 +114,7 @@ impl Loader {
             .globals
             .iter()
             .map(|(name, value)| (*name, value.to_ne_bytes()))
-            .collect();
+            .gather();
         let globals = values
             .iter()
             .map(|(name, value)| (*name, (&value[..], true)))
@@ -121,7 +122,7 @@ impl Loader {
         object.patch_map_data(globals).map_err(|e| link(&e))?;
         let text = object.functions.keys().map(|(section, _)| *section).collect();
         // Functions that programs call are in a section without programs. Keep them.
-        let sections: BTreeSet<usize> = object.programs.values().map(|p| p.section_index).collect();
+        let sections: BTreeSet<usize> = object.programs.values().map(|p| p.section_index).gather();
         object
             .programs
             .retain(|name, _| wanted.programs.contains(name.as_str()));
@@ -129,7 +130,7 @@ impl Loader {
             .programs
             .values()
             .map(aya_obj::Program::function_key)
-            .collect();
+            .gather();
         object
             .functions
             .retain(|key, _| kept.contains(key) || !sections.contains(&key.0));
@@ -146,7 +147,7 @@ impl Loader {
             .map_err(|e| link(&e))?;
         object.relocate_calls(&text).map_err(|e| link(&e))?;
         object.sanitize_functions(aya::features());
-        let named: BTreeSet<i32> = linked(&mut object).map(|insn| insn.imm).collect();
+        let named: BTreeSet<i32> = linked(&mut object).map(|insn| insn.imm).gather();
         let mut maps = Maps::new();
         let mut fds = HashMap::new();
         for (number, (name, definition)) in (0..).zip(&mut definitions) {
@@ -250,7 +251,7 @@ fn linked(object: &mut Object) -> impl Iterator<Item = &mut bpf_insn> {
         .programs
         .values()
         .map(aya_obj::Program::function_key)
-        .collect();
+        .gather();
     object
         .functions
         .iter_mut()

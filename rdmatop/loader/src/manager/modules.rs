@@ -8,13 +8,14 @@ use rustix::{
 };
 
 use crate::hooks::datapath;
+use rdmatop_base::order::Gather as _;
 
 /// Where the kernel has a directory for each loaded module.
 const LOADED: &str = "/sys/module";
 
 /// The modules that have a hooked function or tracepoint.
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let names: BTreeSet<&str> = datapath::all_hooks().map(|hook| hook.module).collect();
+    let names: BTreeSet<&str> = datapath::all_hooks().map(|hook| hook.module).gather();
     names.into_iter().collect()
 });
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_common::counters::{VerbErrorKey, VerbKey, VerbStats};
 use zerocopy::FromZeros as _;
 
@@ -64,17 +65,17 @@ impl Carried {
     /// Adds entries that the present session has not counted yet. A partial sample gets no such verbs and
     /// errors, because it has only entries that changed.
     fn add_rest(&self, sample: &mut VerbsSample) {
-        let only: BTreeSet<VerbKey> = sample.calls_only.iter().map(|(key, _)| *key).collect();
+        let only: BTreeSet<VerbKey> = sample.calls_only.iter().map(|(key, _)| *key).gather();
         let rest = self.calls_only.iter().filter(|(key, _)| !only.contains(key));
         sample.calls_only.extend(rest.map(|(key, calls)| (*key, *calls)));
         if sample.partial {
             return;
         }
-        let listed: BTreeSet<VerbKey> = sample.verbs.iter().map(|(key, _)| *key).collect();
+        let listed: BTreeSet<VerbKey> = sample.verbs.iter().map(|(key, _)| *key).gather();
         let rest = self.verbs.iter();
         let rest = rest.filter(|(key, _)| !listed.contains(key) && !only.contains(key));
         sample.verbs.extend(rest.map(|(key, stats)| (*key, *stats)));
-        let listed: BTreeSet<VerbErrorKey> = sample.errors.iter().map(|(key, _)| *key).collect();
+        let listed: BTreeSet<VerbErrorKey> = sample.errors.iter().map(|(key, _)| *key).gather();
         let rest = self.errors.iter().filter(|(key, _)| !listed.contains(key));
         sample.errors.extend(rest.map(|(key, count)| (*key, *count)));
     }

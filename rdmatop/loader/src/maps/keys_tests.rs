@@ -1,6 +1,7 @@
 //! docs/identity.md names each map of the kernel side whose key stands for something that comes again, and no
 //! map that there is not.
 
+use rdmatop_base::order::Gather as _;
 use std::{collections::BTreeSet, fs, path::Path};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rdmatop-ebpf/src");
@@ -51,7 +52,7 @@ fn listed(page: &str, heading: &str) -> BTreeSet<String> {
     let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
     let cells = rows.filter_map(|row| row.split(" | ").next());
     let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    names.map(str::to_owned).collect()
+    names.map(str::to_owned).gather()
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn each_map_with_a_key_has_its_row_in_the_page_of_identities() {
     let maps = all.iter().filter(|(name, kind)| {
         !KEYLESS.contains(kind) && !CONSTANTS.contains(kind) && !OF_CONSTANTS.contains(name)
     });
-    let declared: BTreeSet<String> = maps.map(|(name, _)| (*name).to_owned()).collect();
+    let declared: BTreeSet<String> = maps.map(|(name, _)| (*name).to_owned()).gather();
     assert!(declared.len() > 30, "{declared:?}");
     let page = fs::read_to_string(PAGE).unwrap();
     let keys = listed(&page, "Maps of the kernel side");
@@ -83,7 +84,7 @@ fn each_map_that_refuses_entries_is_in_the_table_of_full_maps() {
     let tables = all.filter(|(_, kind)| matches!(*kind, "HashMap" | "LruHashMap"));
     // The row of `USER_SLOTS` is also that of the other maps of --uprobes.
     let declared = tables.filter(|(name, _)| !name.starts_with("USER_"));
-    let declared: BTreeSet<String> = declared.map(|(name, _)| name.to_owned()).collect();
+    let declared: BTreeSet<String> = declared.map(|(name, _)| name.to_owned()).gather();
     let page = fs::read_to_string(PAGE).unwrap();
     let full = listed(&page, "When a map is full");
     let unnamed: Vec<_> = declared.difference(&full).collect();

@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::offsets::kernel_btf;
+use rdmatop_base::order::Gather as _;
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
@@ -203,7 +204,7 @@ impl Btf {
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
-        let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).collect();
+        let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).gather();
         // One in a few thousand structs is wanted; the first letter rules out most others.
         let mut letters = [false; 256];
         for first in wanted.iter().filter_map(|name| name.bytes().next()) {

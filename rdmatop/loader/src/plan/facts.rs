@@ -6,6 +6,7 @@ use crate::{
     offsets::{self, Paths, ResolvedOffsets},
     plan::preempt,
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{platform::find_symbols, root::Root};
 
@@ -79,7 +80,7 @@ fn refuses_ambiguous_names(root: &Root) -> bool {
 /// How many functions have each name; `None` if /proc/kallsyms cannot be read. The kernel formats some 200
 /// 000 lines one by one, which takes half the time of rdmatop's start.
 fn symbols<'a>(root: &Root, names: impl Iterator<Item = &'a str>) -> Option<HashMap<String, usize>> {
-    let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
+    let names: Vec<&str> = names.gather::<BTreeSet<_>>().into_iter().collect();
     let found = find_symbols(root, &names)?;
     let count = |(name, homes): (String, Vec<_>)| (name, homes.len());
     Some(found.into_iter().map(count).collect())

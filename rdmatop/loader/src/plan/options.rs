@@ -1,6 +1,7 @@
 //! What the user asked for, and the programs and offsets that follow from it.
 use std::collections::BTreeSet;
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_common::{offsets::SIGN_OF_TASK_BTF, wr::WrFilter};
 
 use crate::{
@@ -84,7 +85,7 @@ pub(crate) fn programs(options: &Options) -> BTreeSet<&'static str> {
     });
     let hooks = user::HOOKS.iter().map(|hook| hook.program);
     let user = options.uprobes.map(|wanted| hooks.chain(user::programs(wanted)));
-    each.flatten().chain(user.into_iter().flatten()).collect()
+    each.flatten().chain(user.into_iter().flatten()).gather()
 }
 
 /// The offsets that the programs of a trace read, so that rdmatop need not read the BTF of drivers. `None` if

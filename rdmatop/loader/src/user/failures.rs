@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 
@@ -59,9 +60,9 @@ impl Failures {
             (*turn, known)
         });
         let mut shown: Vec<_> = turns.filter(|(turn, _)| *turn <= MOST).collect();
-        shown.sort_by_key(|(turn, _)| *turn);
+        shown.order_by_key(|(turn, _)| *turn);
         shown.truncate(MOST);
-        shown.sort_by_key(|(_, known)| known.pid);
+        shown.order_by_key(|(_, known)| known.pid);
         let left_out = self.0.len() - shown.len();
         let rest = (left_out > 0).then(|| {
             let why = format!("only {MOST} processes are named");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::probed::{Party, Process};
+use rdmatop_base::order::Gather as _;
 
 /// No more than there are QPs.
 #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ impl Owners {
             user: *user,
             process: *process,
         };
-        self.users.iter().map(party).collect()
+        self.users.iter().map(party).gather()
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     hooks::{Function, GIVE},
     probed::{Party, Process},
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_sources::uprobes::{
     BEGIN, Code, Functions, Helper, Libraries, Mapped, Opened, Place, Posts, Purpose, SET_INLINE_DATA,
     Unanswered, WR_START, after_landing_pad, file,
@@ -210,7 +211,7 @@ fn target(
         calls.push((function, place));
     }
     calls.extend(posts.poll.map(|place| (Function::PollCq, place)));
-    let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).collect();
+    let of_cqs: BTreeSet<_> = posts.polls.into_iter().flat_map(polls).gather();
     let extended = extended(&posts.found, &posts.extended);
     let sends_are_seen = extended.is_some();
     calls.extend(extended.unwrap_or_default());
@@ -361,7 +362,7 @@ fn extended<const N: usize>(
     let distinct: BTreeSet<_> = calls
         .iter()
         .map(|(_, place)| (place.range, place.offset))
-        .collect();
+        .gather();
     (distinct.len() == calls.len()).then_some(calls)
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::probed::Party;
+use rdmatop_base::order::{Gather as _, Ordered as _};
 
 /// How long a round of questions may take, ns. What is left waits for the next round.
 pub(super) const ROUND_NS: u64 = 250_000_000;
@@ -46,7 +47,7 @@ impl Turns {
         self.halve(now_ns);
         let by_user = |party: &Party| self.users.get(&party.user).copied().unwrap_or_default();
         let by_process = |party: &Party| self.processes.get(party).copied().unwrap_or_default();
-        waiting.sort_by_key(|item| {
+        waiting.order_by_key(|item| {
             let party = of(item);
             (by_user(&party), party.user, by_process(&party), party.process)
         });
@@ -88,7 +89,7 @@ impl Turns {
     /// Forgets processes that are not among these, and users who have none, once nothing spent on them is
     /// left.
     pub(super) fn retain(&mut self, there: &BTreeSet<Party>, now_ns: u64) {
-        let users: BTreeSet<_> = there.iter().map(|party| party.user).collect();
+        let users: BTreeSet<_> = there.iter().map(|party| party.user).gather();
         self.processes.retain(|party, _| there.contains(party));
         self.users
             .retain(|user, spent| spent.ns > 0 || users.contains(user));

@@ -24,6 +24,7 @@ use crate::{
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::{
     step::{ShellWord, step},
     text,
@@ -87,7 +88,7 @@ impl Devices {
         }
         self.last_ns = sample.mono_ns;
         self.recognize(&mut sample.devices, names);
-        let listed: BTreeSet<u32> = sample.devices.iter().map(|reading| reading.index).collect();
+        let listed: BTreeSet<u32> = sample.devices.iter().map(|reading| reading.index).gather();
         let missing: Vec<u32> = self
             .by_index
             .iter()
@@ -106,7 +107,7 @@ impl Devices {
     /// Readings without the kernel's index get that of a known device: the one with their name, or the only
     /// one that is known from work requests and is in no reading.
     fn recognize(&self, readings: &mut [DeviceReading], names: &mut Names) {
-        let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).collect();
+        let listed: BTreeSet<u32> = readings.iter().map(|reading| reading.index).gather();
         let unknown = readings
             .iter()
             .filter(|reading| reading.index >= UNLISTED)
@@ -428,7 +429,7 @@ impl Devices {
         ebpf: &EbpfState,
     ) -> (Vec<DeviceRow>, Vec<PortRow>) {
         let mut sorted: Vec<&mut Device> = self.by_index.values_mut().collect();
-        sorted.sort_by(|a, b| text::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
+        sorted.order_by(|a, b| text::natural(&a.name, &b.name).then(a.index.cmp(&b.index)));
         let mut ports = Vec::new();
         let mut rows = Vec::with_capacity(sorted.len());
         for device in sorted {

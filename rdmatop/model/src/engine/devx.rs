@@ -14,6 +14,7 @@ use std::{
     sync::Arc,
 };
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_common::event::{DevxRecord, kind};
 
 use super::{
@@ -297,7 +298,7 @@ impl Devx {
 
     /// The processes that made objects, of whatever kind they say.
     pub(super) fn makers(&self) -> BTreeSet<u64> {
-        self.counts.keys().map(|(process, _)| *process).collect()
+        self.counts.keys().map(|(process, _)| *process).gather()
     }
 
     /// How many objects a process was seen to make, how many of its objects to be destroyed, and how many

@@ -1,6 +1,7 @@
 //! Dumps of QPs: initial sync, and repair after loss. Records are the truth about what is newer than the
 //! dump.
 
+use rdmatop_base::order::Gather as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
@@ -79,7 +80,7 @@ impl Machine {
             .complete
             .iter()
             .map(|index| self.devices.resolve(*index, None, began_ns))
-            .collect();
+            .gather();
         let gone: Vec<u64> = self
             .qps
             .iter()

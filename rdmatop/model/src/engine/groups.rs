@@ -27,6 +27,7 @@ use crate::{
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
+use rdmatop_base::order::{Gather as _, Ordered as _};
 
 /// Names of mlx5 for what QPs send and receive, in the places of [`Sum`].
 const TX_BYTES: &str = "rdma_tx_bytes";
@@ -216,7 +217,7 @@ impl Groups {
                 && qp.row().state != Some(QpState(0))
                 && !self.bound.contains_key(&(qp.key.device, qp.key.qpn))
         };
-        qps.iter().filter(uncovered).filter_map(Qp::process).collect()
+        qps.iter().filter(uncovered).filter_map(Qp::process).gather()
     }
 
     /// What was counted of a process; `None` where none of its QPs is or was bound.
@@ -346,7 +347,7 @@ impl Groups {
         for group in before {
             self.end(&group, at.mono_ns);
         }
-        self.all.sort_by_key(|group| (group.device, group.id));
+        self.all.order_by_key(|group| (group.device, group.id));
         self.index();
     }
 

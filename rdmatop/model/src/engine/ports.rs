@@ -15,6 +15,7 @@ use crate::{
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::wire_bytes;
 
 /// The counter of READs that peers made (mlx5).
@@ -176,11 +177,11 @@ impl Port {
         let mut before: BTreeMap<Arc<str>, PortCounter> = before
             .into_iter()
             .map(|held| (Arc::clone(&held.shown), held))
-            .collect();
+            .gather();
         let mut held: BTreeMap<Arc<str>, (PortCounter, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
         let mut order: Vec<usize> = (0..counters.len()).collect();
-        order.sort_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
+        order.order_by_key(|at| counters.get(*at).map(|raw| raw.source as u8));
         for at in order {
             let Some(raw) = counters.get(at) else { continue };
             let shown = shown_name(raw);

@@ -20,6 +20,7 @@ use crate::{
     input::{LimitReached, LockedMemory, MappingsSample, ProcessFacts},
     snapshot::{Mappings, ProcessRow},
 };
+use rdmatop_base::order::Gather as _;
 
 /// Names of threads kept for one process.
 const ALIASES: usize = 8;
@@ -533,7 +534,7 @@ impl Processes {
         let sums = sums.iter().filter(|(pid, _)| **pid != 0);
         let sums: BTreeMap<u64, u64> = sums
             .map(|(pid, bytes)| (self.user(*pid, None, mono_ns), *bytes))
-            .collect();
+            .gather();
         for process in self.all.values_mut() {
             if let Some(bytes) = sums.get(&process.uid) {
                 process.memory.dumped(*bytes, mono_ns);

@@ -22,6 +22,7 @@ use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Known, Shared, Source},
 };
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 
 /// What the last snapshot has of all QPs.
@@ -305,7 +306,7 @@ impl Process {
             .map(|device| Arc::clone(&device.name))
             .collect();
         // They are nearly always in order: devices get their numbers as they are found.
-        on.sort_by(|a, b| text::natural(a, b));
+        on.order_by(|a, b| text::natural(a, b));
         on.dedup();
         // Every call since attach is counted: a user process without an entry has made none that failed.
         let faults = match &self.faults {

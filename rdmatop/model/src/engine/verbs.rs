@@ -6,6 +6,7 @@ use std::{
 };
 
 use foldhash::fast::FixedState;
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::turns::in_turn;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
@@ -169,7 +170,7 @@ impl Past {
             };
             (*errno, count)
         });
-        each.collect()
+        each.gather()
     }
 }
 

@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 use std::sync::Arc;
 
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::turns::in_turn;
 
 use super::rules::{self, RuleContext, RuleHistory};
@@ -194,7 +195,7 @@ impl FindingTracker {
         self.changes.drain(..surplus);
         let mut raised: Vec<&FindingState> = self.states.values().filter(|state| state.raised).collect();
         // The worst stay, and of these the ones of ports and devices, which are the cause of others.
-        raised.sort_by_key(|state| Reverse(rank_of(state.finding.severity, &state.finding.about)));
+        raised.order_by_key(|state| Reverse(rank_of(state.finding.severity, &state.finding.about)));
         let all = raised.len();
         let shown = in_turn(raised, MAX, |state| &state.holder);
         let mut findings: Vec<Finding> = shown.iter().map(|state| state.finding.clone()).collect();
@@ -275,7 +276,7 @@ fn flapping(states: &FindingStates, now: u64) -> BTreeSet<(Option<u64>, Option<u
     let all = states
         .iter()
         .filter(|((id, _), state)| *id == FindingId::LinkFlaps && state.seen_ns == now);
-    all.map(|((_, about), _)| (about.device, about.port)).collect()
+    all.map(|((_, about), _)| (about.device, about.port)).gather()
 }
 
 fn is_outage(id: FindingId, about: &About) -> bool {
@@ -300,7 +301,7 @@ fn raise(states: &mut FindingStates, now: u64, changes: &mut Vec<Change>) -> usi
             (rank, key.clone(), state.holder.clone())
         })
         .collect();
-    due.sort_by_key(|(rank, ..)| Reverse(*rank));
+    due.order_by_key(|(rank, ..)| Reverse(*rank));
     let mut waits = 0;
     for (rank, key, holder) in due {
         let wanted = Wanted {
@@ -357,11 +358,11 @@ fn put_in_order(
     };
     let keys: Vec<_> = findings.iter().map(|found| (rank(found), news(found))).collect();
     let mut all: Vec<_> = keys.into_iter().zip(findings.drain(..)).collect();
-    all.sort_by_key(|((rank, news), _)| (*rank, Reverse(*news)));
+    all.order_by_key(|((rank, news), _)| (*rank, Reverse(*news)));
     for episode in
         all.chunk_by_mut(|((newer, at), _), ((older, before), _)| newer == older && at - before <= EPISODE_NS)
     {
-        episode.sort_by_key(|(_, found)| (found.about.process.is_some(), found.since_mono_ns));
+        episode.order_by_key(|(_, found)| (found.about.process.is_some(), found.since_mono_ns));
     }
     findings.extend(all.into_iter().map(|(_, found)| found));
 }

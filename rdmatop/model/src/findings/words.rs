@@ -1,6 +1,7 @@
 //! Words that several rules use.
 
 use crate::facts::ProcessRow;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 pub(super) use rdmatop_base::text::count;
 
@@ -21,7 +22,7 @@ pub(super) fn process(row: &ProcessRow) -> String {
 /// ` on mlx5_0 and mlx5_1`: devices, each once; empty where there is none.
 pub(super) fn on<'a>(devices: impl Iterator<Item = &'a str>) -> String {
     let mut all: Vec<&str> = devices.collect();
-    all.sort_by(|a, b| text::natural(a, b));
+    all.order_by(|a, b| text::natural(a, b));
     all.dedup();
     if all.is_empty() {
         return String::new();

@@ -28,6 +28,7 @@ use crate::{
     input::Verdict,
     value::Shared,
 };
+use rdmatop_base::order::Ordered as _;
 
 pub use peers::{Peer, address};
 pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
@@ -151,7 +152,7 @@ impl Rows {
                 .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
         }
         out.counted = counting.finish();
-        out.waiting.sort_by_key(|(at, _)| *at);
+        out.waiting.order_by_key(|(at, _)| *at);
         out.states = totals::states(&known, unknown);
         out
     }

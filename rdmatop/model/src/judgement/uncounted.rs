@@ -19,6 +19,7 @@ use crate::{
     input::{EbpfState, UprobesReport},
     value::Source,
 };
+use rdmatop_base::order::Gather as _;
 
 const BY_KERNEL: Reason = Reason {
     id: CauseId::NotFollowed,
@@ -174,7 +175,7 @@ impl Counting {
 }
 
 fn by_uid(processes: &[ProcessRow]) -> BTreeMap<u64, &ProcessRow> {
-    processes.iter().map(|process| (process.uid, process)).collect()
+    processes.iter().map(|process| (process.uid, process)).gather()
 }
 
 /// Whether probes on programs count the work requests of a device, or would count them if they were not off.

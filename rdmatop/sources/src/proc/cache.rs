@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_stat};
 use super::users::Users;
 use crate::root::Root;
+use rdmatop_base::order::Gather as _;
 
 /// What a refresh changed, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl ProcCache {
     /// The start time in `stat` shows a reused number. A changed comm means exec (or a new thread name): then
     /// the cgroup is read again, because launchers move a task to its cgroup before they exec it.
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
-        let wanted: BTreeSet<u32> = pids.into_iter().collect();
+        let wanted: BTreeSet<u32> = pids.into_iter().gather();
         let mut out = Refreshed::default();
         self.known.retain(|pid, process| {
             let change = wanted.contains(pid).then(|| update(root, process)).flatten();

@@ -19,6 +19,7 @@ use crate::{
     root::Root,
     uprobes::is_left_alone,
 };
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_model::cause::Cause;
 
 const SECOND: u64 = 1_000_000_000;
@@ -252,7 +253,7 @@ impl Details {
     /// Asks for these details, and returns those that arrive within `patience`.
     pub fn search(&mut self, asks: Vec<Ask>, patience: Duration) -> BTreeMap<ProcKey, ProcDetail> {
         let since_ns = now().mono_ns;
-        let wanted: BTreeSet<ProcKey> = asks.iter().map(|ask| ask.process).collect();
+        let wanted: BTreeSet<ProcKey> = asks.iter().map(|ask| ask.process).gather();
         for ask in asks {
             self.ask(Asker::Search, ask);
         }
@@ -273,7 +274,7 @@ impl Details {
         let tasks = self.tasks.iter_mut().filter(|((_, of), _)| *of == asker);
         tasks
             .filter_map(|((process, _), task)| Some((*process, task.answer.take()?)))
-            .collect()
+            .gather()
     }
 
     /// Forgets rows of processes that are gone.
@@ -297,13 +298,13 @@ impl Details {
             .values()
             .filter(|task| task.tries > 0)
             .map(|task| task.ask.user)
-            .collect();
+            .gather();
         let mut due: Vec<_> = self
             .tasks
             .iter_mut()
             .filter(|(_, task)| matches!(task.state, State::Waits(from) if from <= now_ns))
             .collect();
-        due.sort_by_key(|(_, task)| (late.contains(&task.ask.user), task.tries, task.asked_ns));
+        due.order_by_key(|(_, task)| (late.contains(&task.ask.user), task.tries, task.asked_ns));
         for (key, task) in due {
             if reading >= self.readers.threads() {
                 break;

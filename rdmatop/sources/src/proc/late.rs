@@ -3,6 +3,7 @@
 use super::detail::Part;
 use super::detail_reader::{Miss, Why};
 use crate::limits;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::{step::step, turns::in_turn};
 use rdmatop_model::cause::{Cause, CauseId, Concerns};
 
@@ -63,7 +64,7 @@ pub(super) struct Late<'a> {
 /// A line for each of the first few, and one for all others. The users take turns.
 pub(super) fn notes(mut late: Vec<Late<'_>>) -> Vec<Cause> {
     // A process whose reading failed comes before one that only waits.
-    late.sort_by_key(|one| (one.miss.is_none(), one.pid));
+    late.order_by_key(|one| (one.miss.is_none(), one.pid));
     let lines = if late.len() > LINES { LINES - 1 } else { LINES };
     let first = in_turn(0..late.len(), lines, |at| late[*at].user);
     let mut notes: Vec<Cause> = first.iter().map(|at| late[*at].note()).collect();

@@ -29,6 +29,7 @@ use crate::{
     proc::{ProcKey, key},
     root::Root,
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
     input::{ReadAt, TcpSample, TcpTotals},
@@ -278,7 +279,7 @@ impl TcpReader {
     ) {
         let (mut found, cut) = owners::find(root, wanted, open_files::MOST);
         self.cut |= cut;
-        let pids: BTreeSet<u32> = found.values().map(|found| found.pid).collect();
+        let pids: BTreeSet<u32> = found.values().map(|found| found.pid).gather();
         for (process, libraries) in libraries(pids.iter().filter_map(|pid| key(root, *pid)).collect()) {
             if libraries.iter().any(|name| communicates(name)) {
                 self.processes.insert(process.pid, process);

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 
 use super::{
@@ -115,7 +116,7 @@ impl Totals {
 
     /// Forgets connections that are not among these.
     fn close(&mut self, connections: &[Connection]) {
-        let open: BTreeSet<u64> = connections.iter().map(|one| one.cookie).collect();
+        let open: BTreeSet<u64> = connections.iter().map(|one| one.cookie).gather();
         let missed = &mut self.missed;
         self.known.retain(|cookie, known| {
             known.lately = [0; 2];
@@ -154,7 +155,7 @@ impl Totals {
         let busy = |known: &&Entry| known.lately() as f64 >= BUSY * seconds && known.lately() > 0;
         let busy = self.known.values().filter(busy);
         let ownerless = busy.filter(|known| known.inode != 0 && known.owner == Owner::Unknown);
-        ownerless.map(Entry::socket).collect()
+        ownerless.map(Entry::socket).gather()
     }
 
     /// Learns which descriptors the sockets of [`Self::ownerless`] have; those that are not found belong to
@@ -164,7 +165,7 @@ impl Totals {
             |known: &&mut Entry| known.owner == Owner::Unknown && wanted.contains(&known.socket());
         let mut sockets = BTreeSet::new();
         let all = self.known.values().map(Entry::socket);
-        let twice: BTreeSet<SocketKey> = all.filter(|socket| !sockets.insert(*socket)).collect();
+        let twice: BTreeSet<SocketKey> = all.filter(|socket| !sockets.insert(*socket)).gather();
         for known in self.known.values_mut().filter(ownerless) {
             known.owner = found
                 .get(&known.socket())
@@ -230,7 +231,7 @@ impl Totals {
             };
             (*pid, (sum, 0))
         };
-        let mut out: BTreeMap<u32, (Use, u64)> = self.sums.iter().map(of).collect();
+        let mut out: BTreeMap<u32, (Use, u64)> = self.sums.iter().map(of).gather();
         for known in self.known.values() {
             if let Owner::By(Descriptor { pid, .. }) = known.owner
                 && let Some((sum, most)) = out.get_mut(&pid)
@@ -241,7 +242,7 @@ impl Totals {
                 }
             }
         }
-        out.into_iter().map(|(pid, (sum, _))| (pid, sum)).collect()
+        out.into_iter().map(|(pid, (sum, _))| (pid, sum)).gather()
     }
 }
 

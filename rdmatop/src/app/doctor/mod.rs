@@ -26,6 +26,7 @@ use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
 };
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text::natural;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
@@ -230,7 +231,7 @@ fn drivers(
                 port.in_use = used.is_some_and(|ports| ports.contains(&port.number));
             }
         }
-        devices.sort_by(|one, other| natural(&one.name, &other.name));
+        devices.order_by(|one, other| natural(&one.name, &other.name));
         facts.devices = Reading::Known(devices);
     }
     (users, with_qps)

@@ -6,6 +6,7 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_model::input::{Input, Opener, OpenersSample, ProcessFacts};
 use rdmatop_sources::{
@@ -64,15 +65,15 @@ impl Polled for OpenerSource {
 
 impl OpenerSource {
     fn sample(&self, openers: &Openers, once: bool) -> OpenersSample {
-        let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).collect();
+        let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).gather();
         let users = pids.iter().map(|pid| (*pid, real_user(&self.root, *pid)));
-        let users: BTreeMap<u32, Option<u32>> = users.collect();
+        let users: BTreeMap<u32, Option<u32>> = users.gather();
         let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
         let keys = described.iter().filter_map(|pid| key(&self.root, **pid));
         let keys: Vec<ProcKey> = keys.collect();
         let parts = &[Part::Libraries];
         let known = search(&self.root, &self.details, &keys, parts, once, self.start_offset);
-        let known: BTreeMap<u32, ProcessFacts> = known.into_iter().map(|facts| (facts.pid, facts)).collect();
+        let known: BTreeMap<u32, ProcessFacts> = known.into_iter().map(|facts| (facts.pid, facts)).gather();
         let found = openers.found.iter().map(|(device, pid)| {
             let facts = known.get(pid);
             let safe = |text: &String| text::sanitize(text.as_bytes());

@@ -6,6 +6,7 @@ use rustix::time::ClockId;
 
 use super::processes::{SharedDetails, offset, search};
 use crate::app::source::{Polled, Wants};
+use rdmatop_base::order::Gather as _;
 use rdmatop_model::input::{Input, ProcessFacts};
 use rdmatop_sources::{
     clock,
@@ -67,7 +68,7 @@ impl Polled for TcpSource {
                 let key = processes.iter().find(|key| key.pid == facts.pid)?;
                 Some((*key, facts.libraries?))
             });
-            loaded.collect()
+            loaded.gather()
         };
         // A mode that prints once has no later look.
         let must = wants.once || wants.tcp;
@@ -91,7 +92,7 @@ struct Introduced(BTreeSet<ProcKey>);
 impl Introduced {
     /// Those of `found` whose facts are to be sent; forgets what was not found.
     fn fresh(&mut self, found: impl Iterator<Item = ProcKey>) -> Vec<ProcKey> {
-        let found: BTreeSet<ProcKey> = found.collect();
+        let found: BTreeSet<ProcKey> = found.gather();
         self.0.retain(|process| found.contains(process));
         found.difference(&self.0).copied().collect()
     }

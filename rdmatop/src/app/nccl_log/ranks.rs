@@ -10,6 +10,7 @@ use std::{
 
 use rustix::time::ClockId;
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_nccl_log::{
     identity::{Candidate, Identity, identify, is_here},
     now::IdentifiedProcess,
@@ -80,7 +81,7 @@ fn find_within(report: &Report, inputs: &[Input], root: &Root, longest: Duration
             .iter()
             .filter(|(writer, _)| writer.pid > 0 && !writer.host.is_empty())
     };
-    let wanted: BTreeSet<u32> = of_processes().map(|(writer, _)| writer.pid).collect();
+    let wanted: BTreeSet<u32> = of_processes().map(|(writer, _)| writer.pid).gather();
     let mut out = Search::default();
     if here.is_empty() || wanted.is_empty() {
         return out;
@@ -242,7 +243,7 @@ impl Looks<'_> {
         let paths: BTreeMap<&[u8], usize> = (0..)
             .zip(self.inputs)
             .filter_map(|(at, log)| Some((log.path.as_ref()?.as_os_str().as_bytes(), at)))
-            .collect();
+            .gather();
         if paths.is_empty() || Instant::now() >= self.until {
             return None;
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use rdmatop_base::order::Gather as _;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Totals;
@@ -163,7 +164,7 @@ mod erased {
 #[test]
 fn every_key_is_documented_and_every_documented_key_exists() {
     let (documented, written) = (documented(), written());
-    let sections: BTreeSet<_> = documented.keys().chain(written.keys()).collect();
+    let sections: BTreeSet<_> = documented.keys().chain(written.keys()).gather();
     let none = BTreeSet::new();
     for section in sections {
         let in_document = documented.get(section).unwrap_or(&none);
@@ -189,7 +190,7 @@ fn every_key_of_a_row_has_its_field_and_every_field_its_key() {
         paths
             .filter_map(|path| path.split('.').next())
             .map(str::to_owned)
-            .collect()
+            .gather()
     }
     let page = documented();
     let with_traffic = |section: &str| page[section].union(&page["Traffic"]).cloned().collect();
@@ -238,7 +239,7 @@ fn every_link_of_the_document_has_its_section() {
         .lines()
         .filter_map(|line| line.strip_prefix("## "))
         .map(|title| title.to_lowercase().replace(' ', "-"))
-        .collect();
+        .gather();
     for link in DOCUMENT.split("](#").skip(1) {
         let anchor = link.split(')').next().expect("a closed link");
         assert!(anchors.contains(anchor), "{anchor}");

@@ -14,6 +14,7 @@ use super::{
     units,
 };
 use rdmatop_base::errno;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text;
 use rdmatop_model::fields::{self, Meta, Unit, Value};
 use rdmatop_model::input::{EbpfState, UprobesReport};
@@ -268,7 +269,7 @@ fn table<'a, R: 'static>(
     own: &[(&str, Own<R>)],
 ) -> Table {
     let mut columns: Vec<_> = fields.iter().filter_map(|f| Some((f.meta.page?, f))).collect();
-    columns.sort_by_key(|(page, _)| page.place);
+    columns.order_by_key(|(page, _)| page.place);
     let align = |meta: &Meta| if meta.is_left() { Align::Left } else { Align::Right };
     let titles = columns
         .iter()
@@ -377,7 +378,7 @@ fn verbs(s: &Snapshot) -> Table {
     let verb: Own<VerbRow> = |row, _| mark(&row.verb, row.probe.then_some("probe"));
     let mut rows: Vec<&VerbRow> = s.verbs.iter().collect();
     // The snapshot has them in no order: those of a process stand together, the most frequent calls first.
-    rows.sort_by_key(|row| (row.pid, Reverse(row.calls.total), Arc::clone(&row.verb)));
+    rows.order_by_key(|row| (row.pid, Reverse(row.calls.total), Arc::clone(&row.verb)));
     table(fields::VERB, rows.into_iter(), s, &[("verb", verb)])
 }
 

@@ -4,6 +4,7 @@
 use crossterm::event::{KeyCode as K, KeyEvent, KeyModifiers};
 
 use super::tab::Tab;
+use rdmatop_base::order::Ordered as _;
 
 mod table;
 
@@ -173,7 +174,7 @@ pub fn hints(scope: Scope) -> Vec<(String, &'static str)> {
         .filter(|b| b.scope == scope)
         .filter_map(|b| Some((b.hint?, b.keys.first()?)))
         .collect();
-    found.sort_by_key(|((rank, _), _)| *rank);
+    found.order_by_key(|((rank, _), _)| *rank);
     found
         .into_iter()
         .map(|((_, word), chord)| (name(*chord), word))

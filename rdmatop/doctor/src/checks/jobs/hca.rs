@@ -6,6 +6,7 @@ use crate::{
     line::{Lines, WITH_ROOT},
     words::{names, port_name, setting},
 };
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::step;
 use rdmatop_model::input::PortGid;
 
@@ -34,7 +35,7 @@ fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
     };
     let mut all: Vec<&str> = sees.iter().map(|(name, _)| name.as_str()).collect();
     // In the order of the machine's.
-    all.sort_by_key(|name| {
+    all.order_by_key(|name| {
         let place = own.iter().position(|known| known == name);
         (place.unwrap_or(usize::MAX), *name)
     });

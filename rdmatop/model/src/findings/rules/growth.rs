@@ -10,6 +10,7 @@ use super::memory;
 use super::requests::Failed;
 use crate::facts::{Facts, VerbRow};
 use crate::findings::{Limits, words};
+use rdmatop_base::order::Gather as _;
 
 const S: u64 = 1_000_000_000;
 /// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
@@ -186,7 +187,7 @@ impl RuleHistory {
             rest.entry(row.pid).or_default().push(row);
         }
         let processes = facts.processes.iter();
-        let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).collect();
+        let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).gather();
         for row in of(objects.make) {
             let key = (objects.make, row.pid);
             let mut points = before.remove(&key).unwrap_or_default();

@@ -7,6 +7,7 @@ use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
 use crate::facts::{DeviceRow, VerbRow, registers_memory};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::{ShellWord, step};
 
 /// How many of those who have most of them are named.
@@ -118,7 +119,7 @@ fn holders(ctx: &RuleContext<'_>, device: &DeviceRow) -> Vec<String> {
         *held.entry(uid).or_default() += 1;
     }
     let mut held: Vec<(u64, u64)> = held.into_iter().collect();
-    held.sort_by_key(|(uid, number)| (Reverse(*number), *uid));
+    held.order_by_key(|(uid, number)| (Reverse(*number), *uid));
     let named = held.into_iter().take(NAMED);
     let named = named.filter_map(|(uid, number)| {
         let process = ctx.process(uid)?;

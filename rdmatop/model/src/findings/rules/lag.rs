@@ -8,6 +8,7 @@ use crate::facts::{Bond, Member, PortRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::value::Counter;
 use rdmatop_base::fabric;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::NextStep;
 
@@ -130,7 +131,7 @@ pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         let down = bond.members.iter().filter(|member| member.up == Some(false));
         // The first that is shown decides what to do.
         let mut down: Vec<&Member> = down.collect();
-        down.sort_by_key(|member| member.outside);
+        down.order_by_key(|member| member.outside);
         let users: Vec<_> = ctx.users(&port.device).collect();
         let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
             continue;

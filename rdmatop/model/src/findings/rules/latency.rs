@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{RuleContext, growing};
 use crate::facts::{Facts, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
+use rdmatop_base::order::Ordered as _;
 
 const S: u64 = 1_000_000_000;
 /// Length of the intervals of which percentiles are taken, ns.
@@ -135,7 +136,7 @@ impl Process {
         }
         let median = |of: fn(&Point) -> f64| {
             let mut values: Vec<f64> = past.iter().map(|point| of(point)).collect();
-            values.sort_by(f64::total_cmp);
+            values.order_by(f64::total_cmp);
             values[values.len() / 2]
         };
         let before = Point {

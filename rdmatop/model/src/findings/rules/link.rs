@@ -11,6 +11,7 @@ use crate::input::NetdevDown;
 use crate::value::Source;
 use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
@@ -137,7 +138,7 @@ pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
         let why = why_not_active(port, state).map_or_else(String::new, |why| format!(" ({why})"));
         let ranks = ctx.ranks_behind(port.device_uid, &users);
-        let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).collect();
+        let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).gather();
         let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
         let behind = match ranks.len() {
             0 => String::new(),

@@ -10,6 +10,7 @@ use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::input::EbpfState;
 use crate::judgement::{Peer, is_of_the_core};
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
@@ -183,9 +184,9 @@ impl<'a> Peers<'a> {
         let hides = device.is_none_or(|row| row.may_hide_qps() && row.contexts.is_none());
         others |= !resending && (hides || ctx.openers(port.device_uid).next().is_some());
         let mut names: Vec<_> = weights.into_iter().collect();
-        names.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
+        names.order_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then_with(|| a.cmp(b)));
         let mut senders: Vec<_> = senders.into_iter().filter_map(|uid| ctx.process(uid)).collect();
-        senders.sort_by_key(|row| row.pid);
+        senders.order_by_key(|row| row.pid);
         Self {
             names: names.into_iter().map(|(name, _)| name).collect(),
             others,

@@ -33,6 +33,7 @@ use crate::facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow, Unlisted, VerbR
 use crate::ib::QpType;
 use crate::judgement::{Judgement, Peer, is_of_the_core};
 use crate::value::{Counter, Known};
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 pub(super) use growth::RuleHistory;
@@ -131,11 +132,11 @@ impl<'a> RuleContext<'a> {
         fn job_of(row: &ProcessRow) -> Option<&str> {
             row.workload.as_deref().filter(|_| !row.workload_claimed)
         }
-        let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).collect();
+        let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).gather();
         if jobs.is_empty() {
             return Vec::new();
         }
-        let user_uids: BTreeSet<_> = users.iter().map(|row| row.uid).collect();
+        let user_uids: BTreeSet<_> = users.iter().map(|row| row.uid).gather();
         // What is not known to be 0 may move; at most 0 is 0.
         let is_zero = |counter: Option<Counter>| {
             counter.is_some_and(|c| c.rate == Some(0.0) && c.rate_known() != Known::AtLeast)
@@ -169,7 +170,7 @@ impl<'a> RuleContext<'a> {
             }
             _ => false,
         };
-        qps.filter(leads_there).filter_map(|qp| qp.process_uid).collect()
+        qps.filter(leads_there).filter_map(|qp| qp.process_uid).gather()
     }
 
     /// The process of a row in which the uid may be unknown.
@@ -205,7 +206,7 @@ impl<'a> RuleContext<'a> {
 
     /// Whether all ports of these devices are of InfiniBand, where the kernel resolves no address by ARP.
     fn only_infiniband<'b>(&self, devices: impl Iterator<Item = &'b str>) -> bool {
-        let devices: BTreeSet<&str> = devices.collect();
+        let devices: BTreeSet<&str> = devices.gather();
         let ports = self.facts.ports.iter();
         let mut ports = ports.filter(|port| devices.contains(&*port.device)).peekable();
         ports.peek().is_some() && ports.all(link::is_infiniband)

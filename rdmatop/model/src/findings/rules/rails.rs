@@ -8,6 +8,7 @@ use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::value::Counter;
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::{fabric, locked};
 
@@ -206,7 +207,7 @@ pub(super) fn movers<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a Proce
     let most = ctx.holders(&port.device).map(rate).fold(0.0, f64::max);
     let mut rows: Vec<_> = ctx.holders(&port.device).collect();
     rows.retain(|row| rate(row) >= most / 2.0);
-    rows.sort_by_key(|row| row.pid);
+    rows.order_by_key(|row| row.pid);
     rows
 }
 
@@ -221,7 +222,7 @@ fn only_repeats(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
 /// One of the ports of one rate that has all traffic of them: a port of another rate may serve another
 /// purpose.
 fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
-    let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).collect();
+    let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).gather();
     rates.into_iter().find_map(|rate| {
         let alike = ports.iter().filter(|port| port.rate_bps == rate);
         hot_of(ctx, &alike.copied().collect::<Vec<_>>())

@@ -11,6 +11,7 @@ use crate::facts::{Facts, NamedCounter, PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Severity, Symptom, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::step;
 
 const S: u64 = 1_000_000_000;
@@ -270,7 +271,7 @@ fn failing(facts: &Facts, port: &PortRow, rise: &Rise, first_ns: Option<u64>) ->
             && since.is_some_and(|since| rise.distance(since) <= NEAR_NS)
     };
     let failed = facts.qps.iter().filter(went);
-    failed.filter_map(|qp| qp.process_uid).collect()
+    failed.filter_map(|qp| qp.process_uid).gather()
 }
 
 /// Peers that EFA gives up. SRD has no connections, and no QP goes to ERR for them: the completions say it to

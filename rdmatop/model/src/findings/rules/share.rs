@@ -7,6 +7,7 @@ use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
 use crate::ib::{PortState, QpState};
 use crate::value::{Counter, Known, Source};
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_common::provider::Counted;
 
@@ -169,7 +170,7 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
         };
         Some((row.uid, sender))
     };
-    ctx.users(&port.device).filter_map(of).collect()
+    ctx.users(&port.device).filter_map(of).gather()
 }
 
 /// Whether two processes work together: they are of one job, or one sends to the other. Then one is the hub
@@ -222,7 +223,7 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             .filter_map(|sender| Some((sender, ctx.process(sender.process)?)))
             .filter(|(_, row)| !row.kernel && !are_one(ctx, row, many))
             .collect();
-        few.sort_by_key(|(_, row)| row.pid);
+        few.order_by_key(|(_, row)| row.pid);
         let Some((first, row)) = few.first() else { continue };
         let more = match few.len() - 1 {
             0 => String::new(),

@@ -7,6 +7,7 @@ use crate::facts::{PortRow, ProcessRow, QpRow};
 use crate::findings::{Symptom, words};
 use crate::ib::{Gid, QpState};
 use crate::judgement::{Peer, StuckQp, address};
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
 /// What is known of the other end of a QP that gets no answer.
@@ -183,7 +184,7 @@ fn elsewhere(owner: &ProcessRow) -> NextStep {
 
 /// The evidence: the peer of the first QP, and how much the QPs send again.
 fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
-    let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).collect();
+    let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).gather();
     let rows: Vec<_> = ctx
         .facts
         .qps

@@ -26,6 +26,7 @@ use crate::{
     input::GpuSample,
     value::{MIDDLE_IS_WITHIN, Source},
 };
+use rdmatop_base::order::Gather as _;
 
 /// From this share of what its links can carry, a job is bound by communication (our limit). Headers and gaps
 /// between messages take the rest.
@@ -213,17 +214,17 @@ impl Judgement {
         let used: BTreeMap<_, _> = jobs
             .iter()
             .filter_map(|(key, job)| Some((*key, job.ports(&ports)?)))
-            .collect();
+            .gather();
         let mut users: BTreeMap<(u64, u32), u64> = BTreeMap::new();
         for port in used.values().flat_map(BTreeMap::keys) {
             *users.entry(*port).or_default() += 1;
         }
         // Links of queue pairs whose process is not known, or has ended.
-        let known: BTreeSet<u64> = rows.iter().filter(|row| !row.exited).map(|row| row.uid).collect();
+        let known: BTreeSet<u64> = rows.iter().filter(|row| !row.exited).map(|row| row.uid).gather();
         let strangers = links
             .iter()
             .filter(|(process, _)| process.is_none_or(|uid| !known.contains(&uid)));
-        let strangers: BTreeSet<Link> = strangers.flat_map(|(_, links)| links).copied().collect();
+        let strangers: BTreeSet<Link> = strangers.flat_map(|(_, links)| links).copied().gather();
         let is_alone = |port: &(u64, u32)| {
             let [here, somewhere] = [(port.0, Some(port.1)), (port.0, None)];
             let strange = strangers.contains(&here) || strangers.contains(&somewhere);
@@ -236,7 +237,7 @@ impl Judgement {
                 let alone = all_known && used.keys().all(is_alone);
                 (*key, jobs.get(key).and_then(|job| job.judge(used, alone)))
             })
-            .collect();
+            .gather();
         let of = |row: &ProcessRow| {
             let uses_links = !row.exited && links.contains_key(&Some(row.uid));
             uses_links

@@ -20,6 +20,7 @@ use crate::{
     facts::{DeviceRow, DeviceState, DevxObjects, Facts, PortRow, ProcessRow, QpRow},
     input::{Opener, OpenersSample},
 };
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::text;
 use rdmatop_base::turns::in_turn;
@@ -200,7 +201,7 @@ fn explained(facts: &Facts) -> BTreeSet<u64> {
         .filter(able)
         .filter_map(|qp| qp.device_uid)
         .chain(unlisted_qps(facts).filter_map(|objects| objects.device_uid))
-        .collect()
+        .gather()
 }
 
 /// Queue pairs that the kernel does not list and whose making was seen, with their owners.
@@ -212,7 +213,7 @@ fn unlisted_qps(facts: &Facts) -> impl Iterator<Item = &DevxObjects> {
 /// none that is known.
 pub fn unseen_qps(facts: &Facts) -> Option<String> {
     let all = || unlisted_qps(facts);
-    let devices: BTreeSet<_> = all().map(|objects| &objects.device).collect();
+    let devices: BTreeSet<_> = all().map(|objects| &objects.device).gather();
     let count: u64 = all().map(DevxObjects::carriers).sum();
     let on = match devices.first()? {
         Some(device) if devices.len() == 1 => format!(" on {device}"),

@@ -13,6 +13,7 @@ use std::{
 
 use super::super::processes::spell;
 use super::job::{DeviceList, Open};
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::{step::NextStep, text, turns::in_turn};
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
@@ -181,10 +182,10 @@ impl Elsewhere {
             .into_iter()
             .filter(|netns| !is_known(netns))
             .collect();
-        let inodes: BTreeSet<u64> = unknown.iter().map(|netns| netns.inode).collect();
+        let inodes: BTreeSet<u64> = unknown.iter().map(|netns| netns.inode).gather();
         self.asked.retain(|inode, _| inodes.contains(inode));
         // Those that nobody has asked come first, then those whose answer is the oldest.
-        unknown.sort_by_key(|netns| self.asked.get(&netns.inode).copied());
+        unknown.order_by_key(|netns| self.asked.get(&netns.inode).copied());
         let mut failed = None;
         for netns in in_turn(unknown, MOST, |netns| real_user(root, netns.pid)) {
             if absent(list).is_empty() {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_base::errno;
+use rdmatop_base::order::Ordered as _;
 use rdmatop_model::fields::VERB;
 use rdmatop_model::snapshot::VerbRow;
 
@@ -28,7 +29,7 @@ fn errnos(v: &VerbRow) -> Cell {
         return Cell::default();
     }
     let mut list: Vec<_> = v.errnos.iter().collect();
-    list.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    list.order_by_key(|(_, n)| std::cmp::Reverse(*n));
     let text: Vec<_> = list
         .iter()
         .map(|(e, n)| format!("{} x{}", errno::text(*e), format::count(*n)))

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use rdmatop_base::order::Ordered as _;
 use rdmatop_model::fields::PROCESS;
 use rdmatop_model::judgement::why_process_is_uncounted;
 use rdmatop_model::snapshot::{CounterGroup, DeviceRow, PortRow, ProcessRow, Unlisted};
@@ -24,7 +25,7 @@ fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
         *ends.entry(peer.name()).or_default() += 1;
     }
     let mut ends: Vec<_> = ends.into_iter().collect();
-    ends.sort_by_key(|(_, qps)| Reverse(*qps));
+    ends.order_by_key(|(_, qps)| Reverse(*qps));
     let names = ends.iter().take(SHOWN).map(|(name, qps)| match qps {
         1 => name.clone(),
         qps => format!("{name} ({qps} QPs)"),

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::text::count;
 use rdmatop_model::input::EbpfState;
 
@@ -231,7 +232,7 @@ fn states(state: &State) -> Vec<Cell> {
             (name.unwrap_or_else(|| "state unknown".to_owned()), row.qps)
         })
         .collect();
-    states.sort_by_key(|(name, _)| rank(name));
+    states.order_by_key(|(name, _)| rank(name));
     let form = |least: u8| {
         let mut cell = head.clone();
         for (at, (name, count)) in states.iter().filter(|(name, _)| rank(name) >= least).enumerate() {
