@@ -16,7 +16,7 @@ use core::{
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, Queue, RingBuf, Stack},
+    maps::{Array, HashMap, Queue, RingBuf, Stack},
 };
 use rdmatop_common::{
     counters::{
@@ -53,10 +53,10 @@ pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1
 #[map]
 pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
 
-/// What all processes of a user put into `EVENTS`, by the real user ID: see share.rs. A full map drops the
-/// entry used longest ago, whose user then has a new share.
+/// What all processes of a user put into `EVENTS`, by the real user ID: see share.rs. Of
+/// a user who finds no room here only the processes have shares.
 #[map]
-pub(crate) static USERS: LruHashMap<u32, Unread> = LruHashMap::with_max_entries(256, 0);
+pub(crate) static USERS: HashMap<u32, Unread> = HashMap::with_max_entries(1024, 0);
 
 /// What the programs of SoftRoCE saw, by the low bits of the CPU number. User space reads it through mmap.
 #[map]

@@ -123,9 +123,14 @@ fn fits(unread: *mut Unread, bytes: u64, most: u64, [read_to, written_to]: [u64;
     true
 }
 
-/// The unread records of the current process's user. A user without an entry gets one.
+/// The unread records of the user of process `pid`, if that is the current process: whoever else runs, as a
+/// worker of the kernel for rdma_cm or an interrupted process, has no part in the record. A user without an
+/// entry gets one, while there is room.
 #[inline(always)]
-fn of_user() -> Option<*mut Unread> {
+fn of_user(pid: u64) -> Option<*mut Unread> {
+    if bpf_get_current_pid_tgid() >> 32 != pid {
+        return None;
+    }
     let uid = bpf_get_current_uid_gid() as u32;
     if let Some(unread) = USERS.get_ptr_mut(&uid) {
         return Some(unread);
@@ -155,10 +160,13 @@ pub(crate) extern "C" fn is_over_share(
         &raw mut (*place).unread
     };
     let size = free + written_to - read_to;
-    if fits(own, bytes, free / 4, at)
-        && (free >= size / 16 || of_user().is_none_or(|all| fits(all, bytes, free / 4, at)))
-    {
-        return 0;
+    if fits(own, bytes, free / 4, at) {
+        if free >= size / 16 || of_user(pid).is_none_or(|all| fits(all, bytes, free / 4, at)) {
+            return 0;
+        }
+        // The record is not written, so it is not among those that the process has unread.
+        // SAFETY: as above.
+        add(unsafe { &raw mut (*own).bytes }, bytes.wrapping_neg());
     }
     lost(loss::RING);
     // SAFETY: as above.

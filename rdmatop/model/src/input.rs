@@ -132,8 +132,8 @@ pub enum Input {
     /// PSNs of queue pairs of shared ports, read just after the counters of their devices: the answer to
     /// `Needs::psns`.
     Psns(Vec<PsnReading>),
-    /// Peers of queue pairs, after a list of them: the answer to `Needs::paths`. Those that are left out are asked
-    /// for again.
+    /// Peers of queue pairs, after a list of them: the answer to `Needs::paths`. Those that are left out are
+    /// asked for again.
     Paths(Vec<PathReading>),
     /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),

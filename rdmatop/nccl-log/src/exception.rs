@@ -1,5 +1,5 @@
-//! What frameworks print of an error of NCCL, and what libraries beside it print of the network, in lines that
-//! are not NCCL's: without NCCL_DEBUG nothing else is in the log.
+//! What frameworks print of an error of NCCL, and what libraries beside it print of the network, in lines
+//! that are not NCCL's: without NCCL_DEBUG nothing else is in the log.
 //!
 //! PyTorch (torch/csrc/distributed/c10d/NCCLUtils.hpp) prints `ncclSystemError: ...`, with NCCL 2.13 and
 //! later also a line `Last error:` and then the text of NCCL's last warning; its watchdog
@@ -21,8 +21,8 @@ const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)
 /// Stands before an error that UCX prints.
 const UCX_ERROR: &str = "UCX  ERROR ";
 /// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of the first twelve of these, what others say with one of the rest.
-const OWN: [&str; 24] = [
+/// one of these.
+const PYTORCH: [&str; 12] = [
     "Watchdog caught collective operation timeout",
     "Received a dump signal due to a collective timeout",
     "ProcessGroupNCCL's watchdog got stuck for",
@@ -36,6 +36,9 @@ const OWN: [&str; 24] = [
     "NCCL communicator was aborted on rank ",
     "recvValue",
     "sendBytes failed on SocketImpl(",
+];
+/// So begins what other libraries say.
+const OTHERS: [&str; 12] = [
     // UCX, the first of them in the source that prints failed work requests.
     dictionary::UCX,
     UCX_ERROR,
@@ -57,7 +60,7 @@ const OWN: [&str; 24] = [
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 /// The least width, in bytes, at which a tool breaks lines wherever that is.
 const WIDTH: usize = 80;
-/// How much is kept of a line that may go on in the next one: more than the longest of [`OWN`].
+/// How much is kept of a line that may go on in the next one: more than the longest of [`PYTORCH`].
 const TAIL: usize = 80;
 /// How long a prefix of a launcher or a logger may be.
 const HEAD: usize = 64;
@@ -125,7 +128,7 @@ impl FrameworkErrors {
         }
         if let Some(prefix) = line.trim_end().strip_suffix(LAST_ERROR) {
             self.announced = failed.then(|| prefix.to_owned());
-        } else if let Some(at) = OWN.iter().find_map(|begin| line.find(begin)) {
+        } else if let Some(at) = beginnings().find_map(|begin| line.find(begin)) {
             let (head, text) = line.split_at_checked(at).unwrap_or_default();
             let is_of_ucx = text.starts_with(dictionary::UCX) || text.starts_with(UCX_ERROR);
             if self.add_own(if is_of_ucx { host(head) } else { "" }, text) {
@@ -264,15 +267,17 @@ fn tail(line: &str) -> &str {
         .unwrap_or_default()
 }
 
+fn beginnings() -> impl Iterator<Item = &'static str> {
+    PYTORCH.into_iter().chain(OTHERS)
+}
+
 /// What PyTorch says, where a tool broke its beginning into two lines.
 fn broken(before: &str, line: &str) -> Option<String> {
     if before.is_empty() {
         return None;
     }
     let joined = format!("{before}{}", text::cut(line, TAIL));
-    let at = OWN
-        .iter()
-        .find_map(|begin| joined.find(begin).filter(|at| *at < before.len()))?;
+    let at = beginnings().find_map(|begin| joined.find(begin).filter(|at| *at < before.len()))?;
     Some(format!("{}{line}", before.get(at..)?))
 }
 

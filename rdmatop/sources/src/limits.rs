@@ -40,7 +40,7 @@ pub fn no_thread(error: &io::Error) -> Obstacle {
 const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";
 
 /// The remedy when opening a file was refused.
-pub const FILES: &str = "raise the limit of open files: `ulimit -n`";
+pub const FILES: &str = "raise the limit of open files: `ulimit -n 4096`";
 
 /// The remedy where maps and programs are charged to the limit of locked memory.
 pub const LOCKED: &str = "raise the limit of locked memory: `ulimit -l unlimited`, or add CAP_SYS_RESOURCE";

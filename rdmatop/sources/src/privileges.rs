@@ -38,8 +38,8 @@ const NAMESPACE: CapabilitySet = KEPT.union(CapabilitySet::SYS_ADMIN);
 /// In effect while a thread changes its own scheduling policy (`unpreempted` in rdmatop-loader).
 const PRIORITY: CapabilitySet = KEPT.union(CapabilitySet::SYS_NICE);
 
-/// In effect while a request changes how the kernel binds QPs to counters, or asks for what the firmware has of
-/// a QP, which the kernel gives nobody without it. Permitted only where the first was asked for
+/// In effect while a request changes how the kernel binds QPs to counters, or asks for what the firmware has
+/// of a QP, which the kernel gives nobody without it. Permitted only where the first was asked for
 /// (`--hw-counters`), or a device is there that answers the second.
 const COUNTERS: CapabilitySet = KEPT.union(CapabilitySet::NET_ADMIN);
 
@@ -107,8 +107,9 @@ impl Raised {
         Self::to(PRIORITY)
     }
 
-    /// Raises what a request that changes counters or asks for a context needs, as far as it is permitted.
-    pub fn for_counters() -> Self {
+    /// Raises what a request that changes counters, or asks a NIC's firmware, needs, as far as it is
+    /// permitted.
+    pub fn for_net_admin() -> Self {
         Self::to(COUNTERS)
     }
 

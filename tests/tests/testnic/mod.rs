@@ -299,8 +299,8 @@ fn of_a_card_that_is_left_alone_the_driver_is_asked_for_nothing() -> Result<()> 
     for call in [Call::Port, Call::Pma, Call::Firmware] {
         ports[3].delay(call, 30_000)?;
     }
-    // Each request to this driver would be late, and a note would say so. The settings leave it alone, and the
-    // option another device.
+    // Each request to this driver would be late, and a note would say so. The settings leave it alone, and
+    // the option another device.
     let settings = Path::new("/tmp/alone/rdmatop");
     fs::create_dir_all(settings)?;
     fs::write(settings.join("config.toml"), "exclude_device = [\"m*_3\"]\n")?;

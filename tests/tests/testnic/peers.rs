@@ -1,5 +1,5 @@
-//! Peers of queue pairs that were connected before rdmatop came, on a card whose driver says that it is mlx5's and
-//! answers as its firmware is taken to: by the layouts of the kernel's own header.
+//! Peers of queue pairs that were connected before rdmatop came, on a card whose driver says that it is
+//! mlx5's and answers as its firmware is taken to: by the layouts of the kernel's own header.
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{

@@ -204,7 +204,8 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
                 while asked.units_run.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_secs(1));
                 }
-                // At the end, when a guest that boots or waits leaves its CPU idle, it takes one of the others.
+                // At the end, when a guest that boots or waits leaves its CPU idle, it takes one of the
+                // others.
                 work(&[&waiting, &busy], &ended, executable, asked)
             }));
         }

@@ -48,8 +48,8 @@ fn alike(one: &str, other: &str) -> bool {
 }
 
 /// Whether an error concerns this device. dev_err(9) names the PCI function, and ibdev_err() the RDMA device
-/// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c). qedr has it in brackets (`DP_ERR`,
-/// include/linux/qed/qed_if.h).
+/// with a colon behind it (`ibdev_printk`, drivers/infiniband/core/device.c). qedr has it in brackets
+/// (`DP_ERR`, include/linux/qed/qed_if.h).
 pub fn concerns(error: &LoggedError, name: &str, pci: Option<&str>) -> bool {
     let of_function = |pci: &str| {
         let named = error

@@ -1,6 +1,8 @@
-//! Whom queue pairs send to that were connected before rdmatop came, or unseen: the firmware of mlx5 is asked.
+//! Whom queue pairs send to that were connected before rdmatop came, or unseen: the firmware of mlx5 is
+//! asked.
 //!
-//! Records have the address of whatever is connected while rdmatop runs, and SoftRoCE's slots that of older ones.
+//! Records have the address of whatever is connected while rdmatop runs, and SoftRoCE's slots that of older
+//! ones.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,8 +17,8 @@ use crate::{
     value::Source,
 };
 
-/// What the path of one queue pair takes of the requests of a second: ten are asked for at most, and fewer where
-/// PSNs are asked for.
+/// What the path of one queue pair takes of the requests of a second: ten are asked for at most, and fewer
+/// where PSNs are asked for.
 const COST: u64 = 20;
 
 /// Which queue pairs are asked for, and which were.

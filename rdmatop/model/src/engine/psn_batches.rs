@@ -16,8 +16,8 @@ use crate::{
     snapshot::{QpRow, may_go_round},
 };
 
-/// Requests for single queue pairs in each second at most, on all devices together: each costs a command of the
-/// firmware.
+/// Requests for single queue pairs in each second at most, on all devices together: each costs a command of
+/// the firmware.
 const REQUESTS: u64 = 200;
 /// So many packets of a port move a PSN, if its driver reports them.
 const ENOUGH: u64 = 1000;

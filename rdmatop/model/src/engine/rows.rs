@@ -143,7 +143,8 @@ impl Rows {
     }
 }
 
-/// The rate that a graph shows: a share stands in it where it stands on the screen, an upper bound not at all.
+/// The rate that a graph shows: a share stands in it where it stands on the screen, an upper bound not at
+/// all.
 fn drawn(share: Counter) -> Option<f64> {
     match share.rate_known() {
         Known::Exact => share.rate,

@@ -66,8 +66,8 @@ pub struct PathReading {
     pub device_index: u32,
     /// QP number.
     pub qpn: u32,
-    /// QP number of the peer, GID of its port, and the index of the queue pair's own GID; `None`: asking again is
-    /// of no use.
+    /// QP number of the peer, GID of its port, and the index of the queue pair's own GID; `None`: asking
+    /// again is of no use.
     pub path: Option<(u32, Gid, u8)>,
     /// `CLOCK_MONOTONIC` before the request, ns.
     pub at_ns: u64,

@@ -10,7 +10,7 @@
 //! have all texts of 2.30 that an entry named then, except that 2.32 has no `NET/Socket : no interface
 //! found`. Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
 //! only. What PyTorch prints is of published logs.
-//! What other libraries print of the same network is in [`others`].
+//! What other libraries print of the same network is in `others.rs`.
 //! `docs/nccl-messages.md` is made of these tables.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,

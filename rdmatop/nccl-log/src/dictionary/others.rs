@@ -1,7 +1,7 @@
 //! What libraries beside NCCL print of the same network: UCX, NVSHMEM, libfabric's provider of EFA, Slurm's
-//! PMIx, by which the processes of a step meet, Gloo, NIXL and JAX. UCX was read in its tags from 1.4 to 1.19,
-//! libfabric from 1.9 to 2.3, NIXL from 0.1 to 1.4, NVSHMEM in 3.4.5; older NVSHMEM, Slurm, Gloo and JAX are
-//! of published logs.
+//! PMIx, by which the processes of a step meet, Gloo, NIXL and JAX. UCX was read in its tags from 1.4 to
+//! 1.19, libfabric from 1.9 to 2.3, NIXL from 0.1 to 1.4, NVSHMEM in 3.4.5; older NVSHMEM, Slurm, Gloo and
+//! JAX are of published logs.
 //!
 //! These lines have no head of NCCL's. [`super::super::exception`] finds where a message begins.
 
@@ -43,8 +43,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "nvshmem-ibgda" Follows means "NVSHMEM's transport IBGDA, by which GPUs start their own transfers, did not start; programs that need it \
         (DeepEP's low latency) fail";
-        next "the lines before it: NICs of mlx5 alone can; the GPU driver needs NVreg_EnableStreamMemOPs=1 and \
-            PeerMappingOverride=1, or NVSHMEM gdrcopy";
+        next "the lines before it: NICs of mlx5 alone can; before NVSHMEM 3.4.5 the GPU driver needs NVreg_EnableStreamMemOPs=1 \
+            and NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or NVSHMEM gdrcopy";
         in "NVSHMEM 3.2 on": Text(&["init failed for transport: IBGDA"]) =>
             "init failed for transport: IBGDA";
 
@@ -75,7 +75,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "<warn> Unable to register MR: Cannot allocate memory";
 
     "ofi-peer" Fault means "the peer's endpoint of EFA is not there: its process ended or began anew";
-        next "of all ranks' logs, the one that ends first; `dmesg` of its host (out of memory), the memory limit of its container";
+        next "of all ranks' logs, the one that ends first; `sudo dmesg` of its host (out of memory), the memory limit of its container";
         in "aws-ofi-nccl 1.3 on, with libfabric to 1.21": Text(&["NET/OFI ", "completed with error", "Invalid receiver queue pair number"]) =>
             "NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number (QPN) My EFA addr: \
             fi_addr_efa://[fe80::1]:0:657145598";
@@ -122,7 +122,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NIXL 0.2 on": Text(&["NIXL_ERR_REMOTE_DISCONNECT"]) =>
             "NIXL_ERR_REMOTE_DISCONNECT";
 
-    "coordinator" Fault means "not all processes came to the coordinator of JAX in time";
+    "coordinator" Fault means "a process could not register with JAX's coordinator: not all came in time, or it is unreachable or refused \
+        (the words before say which)";
         next "coordinator_address, alike in all processes and reachable from their hosts; num_processes; a process that starts late (its \
             image, its data): initialization_timeout";
         in "JAX 0.4 on": Text(&["CoordinationService/RegisterTask"]) =>

@@ -173,7 +173,7 @@ impl Kernel for Live {
 
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {
         // The kernel checks the capability of the one who opened the socket and of the one who sends.
-        let _raised = Raised::for_counters();
+        let _raised = Raised::for_net_admin();
         let outcome = Nldev::open()?.order(order);
         log::info!(order:? = order, outcome:? = outcome; "hardware counters");
         outcome

@@ -243,9 +243,9 @@ impl<T: Transport> Nldev<T> {
         Ok(None)
     }
 
-    /// What the firmware has of a queue pair of a port, in the driver's own format: of mlx5 one command of the
-    /// firmware. It is empty where that did not fit the driver's buffer. Needs `CAP_NET_ADMIN`, also when the
-    /// socket was opened (`netlink_capable`).
+    /// What the firmware has of a queue pair of a port, in the driver's own format: of mlx5 one command of
+    /// the firmware. It is empty where that did not fit the driver's buffer. Needs `CAP_NET_ADMIN`, also when
+    /// the socket was opened (`netlink_capable`).
     pub fn raw_qp(&mut self, device: u32, port: u32, lqpn: u32) -> Result<Vec<u8>, NetlinkError> {
         let request = Request::nldev(cmd::RES_QP_GET_RAW, Reply::One)
             .device(device)

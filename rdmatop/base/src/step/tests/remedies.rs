@@ -37,7 +37,10 @@ const NOTES: [&str; 6] = [
     "src/app",
 ];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
-const CHANGING: [&str; 18] = [
+const CHANGING: [&str; 21] = [
+    "sudo apt install ",
+    "sudo dnf install ",
+    "--uprobes",
     "sudo modprobe ",
     "sudo ip link set ",
     "sudo ip address add ",
@@ -57,7 +60,11 @@ const CHANGING: [&str; 18] = [
     "rdma statistic qp set ",
     "--trust ",
 ];
-const EXTENTS: [&str; 17] = [
+const EXTENTS: [&str; 20] = [
+    // A package stays; probes are there while rdmatop runs.
+    "sudo apt install ",
+    "sudo dnf install ",
+    "--uprobes",
     "until the next boot",
     "from now on",
     "from then on",
@@ -282,7 +289,7 @@ impl<'ast> Visit<'ast> for Finder {
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         let name = call.method.to_string();
-        if !self.notes && matches!(name.as_str(), "warn" | "fail" | "skip") {
+        if !self.notes && matches!(name.as_str(), "warn" | "fail" | "skip" | "unknown_until") {
             let mut arguments: Vec<_> = call.args.iter().collect();
             if let Some(last) = arguments.pop() {
                 self.all_of(last);

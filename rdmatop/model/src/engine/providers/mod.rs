@@ -85,8 +85,8 @@ pub fn families() -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// Whether a counter of a driver's device, whose ports have others, has a meaning. hfi1 has some three hundred
-/// of the parts of its chip, which have none.
+/// Whether a counter of a driver's device, whose ports have others, has a meaning. hfi1 has some three
+/// hundred of the parts of its chip, which have none.
 pub fn has_meaning(driver: Option<&str>, device: &str, counter: &str) -> bool {
     let provider = Provider::of(driver, device);
     provider.entry(RawSource::Device, counter).meaning().is_some()

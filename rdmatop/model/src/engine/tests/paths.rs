@@ -53,7 +53,7 @@ fn known(host: &mut Host) -> (Option<Gid>, Option<Source>, Option<u8>) {
 }
 
 #[test]
-fn the_address_that_the_firmware_has_is_the_peer_s_until_another_connection() {
+fn what_the_firmware_says_is_the_peer_s_until_another_connection() {
     let mut host = host();
     host.dump(host.now, vec![connected(17, 231)]);
     assert_eq!(asked(&mut host), [17]);

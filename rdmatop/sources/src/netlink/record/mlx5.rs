@@ -1,10 +1,11 @@
-//! What the firmware of mlx5 has of a queue pair: `RDMA_NLDEV_ATTR_RES_RAW`, made by `fill_res_qp_entry_raw` of
-//! drivers/infiniband/hw/mlx5/restrack.c. Big-endian, and not part of the kernel's ABI.
+//! What the firmware of mlx5 has of a queue pair: `RDMA_NLDEV_ATTR_RES_RAW`, made by `fill_res_qp_entry_raw`
+//! of drivers/infiniband/hw/mlx5/restrack.c. Big-endian, and not part of the kernel's ABI.
 //!
-//! It is a resource dump: segments one after another, `resource_dump_*_segment` in include/linux/mlx5/mlx5_ifc.h
-//! (the same in Linux 6.1, 6.12 and 7.2), with the numbers of their types in mstflint's resource_dump_lib. One of
-//! them has the answer to the command `QUERY_QP` (`query_qp_out`), whose context (`qpc`) has the path to the peer
-//! (`ads`). No such bytes could be recorded here: whatever is not as that header has it is refused.
+//! It is a resource dump: segments one after another, `resource_dump_*_segment` in
+//! include/linux/mlx5/mlx5_ifc.h (the same in Linux 6.1, 6.12 and 7.2), with the numbers of their types in
+//! mstflint's resource_dump_lib. One of them has the answer to the command `QUERY_QP` (`query_qp_out`), whose
+//! context (`qpc`) has the path to the peer (`ads`). No such bytes could be recorded here: whatever is not as
+//! that header has it is refused.
 use rdmatop_base::ib::{Gid, QpState, QpType};
 
 /// Types of segments that frame others. `RESOURCES` are those of the device, which the firmware numbers.

@@ -325,7 +325,7 @@ impl<T: Transport + Send> Reader<T> {
             return;
         };
         // The kernel asks for the right of who opened the socket, and of who sends.
-        let raised = Raised::for_counters();
+        let raised = Raised::for_net_admin();
         let admin = self.connect();
         if let (Some(nldev), Ok(mut admin)) = (&mut self.nldev, admin) {
             answer.paths = paths::read((nldev, &mut admin), listed, &ask.paths);

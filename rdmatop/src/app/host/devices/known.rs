@@ -60,8 +60,8 @@ pub(super) struct Known {
     pub(super) paths: Paths,
 }
 
-/// When requests that cost the firmware of a device something last ended, and how long they took, ns. They take
-/// a tenth of the time at most, or are [`Rest::MOST`] apart.
+/// When requests that cost the firmware of a device something last ended, and how long they took, ns. They
+/// take a tenth of the time at most, or are [`Rest::MOST`] apart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest(Option<(u64, u64)>);
 

@@ -1,7 +1,8 @@
 //! Whom queue pairs send to that were connected before rdmatop came: mlx5's firmware has the address.
 //!
-//! Each answer costs commands of the firmware, and is in no format of the kernel's. So it has to prove itself: it
-//! counts only where all that netlink has too is the same, and the queue pair's own address is one of its port's.
+//! Each answer costs commands of the firmware, and is in no format of the kernel's. So it has to prove
+//! itself: it counts only where all that netlink has too is the same, and the queue pair's own address is one
+//! of its port's.
 
 use super::known::{Listed, Rest};
 use rdmatop_model::{ib::Gid, input::PathReading};
@@ -31,8 +32,8 @@ pub(super) struct Paths {
 /// The peer's number and address, and the index of the own address.
 type Path = (u32, Gid, u8);
 
-/// Asks for the paths of these queue pairs: what they are by `nldev`, and their contexts by `admin`, a connection
-/// that may. One that is left out is asked for later.
+/// Asks for the paths of these queue pairs: what they are by `nldev`, and their contexts by `admin`, a
+/// connection that may. One that is left out is asked for later.
 pub(super) fn read<T: Transport>(
     (nldev, admin): (&mut Nldev<T>, &mut Nldev<T>),
     listed: &mut Listed,
@@ -103,19 +104,23 @@ fn ask<T: Transport>(
             errno: libc::ENOENT | libc::EAGAIN,
             ..
         }) => return Ok(Ok(None)),
-        raw => raw?,
+        raw => raw,
     };
-    let path = QpContext::decode(&raw).and_then(|context| path(&context, &qp, listed));
-    // Its owner may modify it at any time, and make rings too large for the driver's buffer.
-    let is_same = |now: Qp| (now.state, now.rqpn, now.port) == (qp.state, qp.rqpn, qp.port);
-    let again = |nldev: &mut Nldev<T>| nldev.qp(index, qpn).ok().flatten();
-    if path.is_err() && (raw.is_empty() || !again(nldev).is_some_and(is_same)) {
+    // Its owner may make rings that are too large for the driver's buffer.
+    if raw.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Ok(None));
     }
-    Ok(path)
+    let path = raw.map(|raw| QpContext::decode(&raw).and_then(|context| path(&context, &qp, listed)));
+    // And he may modify or destroy it at any time.
+    let is_same = |now: Qp| (now.state, now.rqpn, now.port) == (qp.state, qp.rqpn, qp.port);
+    if !matches!(path, Ok(Ok(_))) && !nldev.qp(index, qpn).ok().flatten().is_some_and(is_same) {
+        return Ok(Ok(None));
+    }
+    path
 }
 
-/// The path of a context that agrees with what netlink has of the queue pair; `None`: it goes by LID.
+/// The path of a context that agrees with what netlink has of the queue pair. `None`: it goes by LID, or by
+/// addresses that its owner chose and the port has not, or no more; that says nothing against the firmware.
 fn path(context: &QpContext, qp: &Qp, listed: &Listed) -> Result<Option<Path>, &'static str> {
     let own = (context.qpn, Some(context.qp_type), Some(context.state));
     let peer = (Some(context.remote_qpn), Some(context.port));
@@ -129,8 +134,8 @@ fn path(context: &QpContext, qp: &Qp, listed: &Listed) -> Result<Option<Path>, &
     }
     let mut own = port.gids.iter().flatten();
     if !own.any(|own| own.index == u16::from(context.sgid_index)) {
-        return Err("its own address is none of the port's");
+        return Ok(None);
     }
-    let gid = Gid::known(context.remote_gid.0).ok_or("no address")?;
-    Ok(Some((context.remote_qpn, gid, context.sgid_index)))
+    let gid = Gid::known(context.remote_gid.0);
+    Ok(gid.map(|gid| (context.remote_qpn, gid, context.sgid_index)))
 }

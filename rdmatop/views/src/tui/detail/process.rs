@@ -112,7 +112,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         "< at most: TX and RX are what its ports moved, and {} may have moved a part of it.",
         names(others().filter(may_share))
     );
-    // Where it is less than its ports moved, the rest is what bound counters have of others.
+    // Where it is less than its ports moved, that may be for what bound counters have of others.
     let of_ports = |way: fn(&PortRow) -> Option<Counter>| {
         let ports = state.snapshot.ports.iter();
         let ports = ports.filter(|port| p.devices.contains(&port.device));
@@ -126,7 +126,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     let counted = |other: &&ProcessRow| !other.hw_counters.is_empty() && may_share(other);
     let less = if is_less && others().any(|other| counted(&other)) {
         format!(
-            " What the NIC counted for the QPs of {} is taken off.",
+            " What the NIC counted for the QPs of {} may be taken off.",
             names(others().filter(counted))
         )
     } else {
@@ -331,7 +331,7 @@ mod tests {
             }
         });
         assert!(
-            less.contains("What the NIC counted for the QPs of all_reduce_perf (7100) is taken off."),
+            less.contains("What the NIC counted for the QPs of all_reduce_perf (7100) may be taken off."),
             "{less}"
         );
         // Packets of 800 Gb/s both ways.

@@ -3,8 +3,8 @@
 
 use super::Provider;
 
-/// Counters of devices, which no port has (`alloc_hw_device_stats`), but for those of parts of hfi1's chip. Those
-/// of mlx5 in switchdev mode have the names of its ports.
+/// Counters of devices, which no port has (`alloc_hw_device_stats`), but for those of parts of hfi1's chip.
+/// Those of mlx5 in switchdev mode have the names of its ports.
 pub(super) const OF_DEVICES: &[(&str, &str)] = &[
     (
         "cxgb4",

@@ -1,5 +1,5 @@
-//! Whom queue pairs of mlx5 send to, as their firmware says. No such answer could be recorded: these are built from
-//! the published layout.
+//! Whom queue pairs of mlx5 send to, as their firmware says. No such answer could be recorded: these are
+//! built from the published layout.
 
 use super::*;
 use rdmatop_base::ib::{Gid, QpState, QpType};
@@ -44,7 +44,8 @@ fn host(contexts: Vec<QpContext>) -> Host {
 /// The path of a queue pair, by its number.
 type Read = (u32, Option<(u32, Gid, u8)>);
 
-/// One round that asks for the peers of these queue pairs: what was read, and how often the firmware was asked.
+/// One round that asks for the peers of these queue pairs: what was read, and how often the firmware was
+/// asked.
 fn ask(host: &mut Host, numbers: &[u32]) -> (Vec<Read>, usize) {
     let wants = Wants {
         round: host.round,
