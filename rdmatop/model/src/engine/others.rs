@@ -95,8 +95,8 @@ impl Others {
             return;
         }
         let last = self.last.as_ref();
-        // Of what was received a counter may have what a queue pair here sent to one of its numbers, unseen by
-        // the port: whoever sends needs no part in that connection.
+        // Of what was received a counter may have what a queue pair here sent to one of its numbers, unseen
+        // by the port: whoever sends needs no part in that connection.
         self.ways = [last.and_then(|last| last.until(&new, 0)), None];
         self.since_ns = last.map(|last| last.at.mono_ns.saturating_sub(last.at.within_ns));
         // As long as the port's rate is shown between two readings.

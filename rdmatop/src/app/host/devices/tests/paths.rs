@@ -99,16 +99,33 @@ fn the_firmware_s_address_of_a_peer_is_read_after_all_else() {
 }
 
 #[test]
+fn addresses_that_an_owner_may_choose_end_the_asking_for_nobody() {
+    let no_address: [fn(&mut QpContext); 2] = [
+        |context| context.sgid_index = 2,
+        |context| context.remote_gid = Gid([0; 16]),
+    ];
+    for change in no_address {
+        let mut host = host(vec![context(17)]);
+        let mut without = context(17);
+        change(&mut without);
+        host.kernel.change(0, |made| made.raw = Some(without.encode()));
+        for _ in 0..5 {
+            assert_eq!(ask(&mut host, &[17]), (vec![(17, None)], 1));
+        }
+        host.kernel.change(0, |made| made.raw = None);
+        assert_eq!(ask(&mut host, &[17]), (vec![(17, Some((117, PEER, 3)))], 1));
+    }
+}
+
+#[test]
 fn an_address_whose_context_differs_from_netlink_s_is_not_taken() {
     type Change = fn(&mut QpContext);
-    let changes: [Change; 7] = [
+    let changes: [Change; 5] = [
         |context| context.qpn += 1,
         |context| context.state = QpState::RTR,
         |context| context.qp_type = QpType::UC,
         |context| context.remote_qpn ^= 1 << 20,
         |context| context.port = 2,
-        |context| context.sgid_index = 2,
-        |context| context.remote_gid = Gid([0; 16]),
     ];
     for (number, change) in changes.into_iter().enumerate() {
         let mut host = host(vec![context(17)]);
