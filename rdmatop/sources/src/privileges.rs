@@ -190,7 +190,7 @@ mod tests {
                     (ATTACH, Raised::for_attach as fn() -> Raised),
                     (NAMESPACE, Raised::for_namespace),
                     (PRIORITY, Raised::for_priority),
-                    (COUNTERS, Raised::for_counters),
+                    (COUNTERS, Raised::for_net_admin),
                 ] {
                     let raised = raised();
                     assert_eq!(capabilities(None).unwrap().effective, shed.permitted & wanted);
