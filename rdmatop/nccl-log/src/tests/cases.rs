@@ -1854,7 +1854,8 @@ E external/xla/xla/service/rendezvous.cc:38] This thread has been waiting for `i
 Expected 8 threads to join the rendezvous
 Additional GRPC error information while calling /xla.coordination.CoordinationService/RegisterTask:
 ",
-        first: "unknown: no line names the network; FAULT: not all processes came to the coordinator of JAX in time",
+        first: "unknown: no line names the network; FAULT: a process could not register with JAX's coordinator: not all came in time, or it \
+            is unreachable or refused (the words before say which)",
         holds: &["is unstuck"],
         lacks: &["no line of NCCL"],
     },
