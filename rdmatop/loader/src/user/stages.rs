@@ -13,6 +13,7 @@ use super::{
     target::{ProbePoint, Program, Target, Unfit},
     turns::ROUND_NS,
 };
+use rdmatop_base::order::Ordered as _;
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
 
 /// How often to try a QP that cannot be probed yet, one look after another, before it is tried at a lower
@@ -167,7 +168,7 @@ impl Judged {
         let probed = &mut means.attacher.probed;
         let points = &mut self.target.points;
         // What is probed is taken first, so that it does not make room for the others.
-        points.sort_by_key(|(point, _)| !probed.has(point));
+        points.order_by_key(|(point, _)| !probed.has(point));
         if let Err(full) = probed.has_room(self.party, points.iter().map(|(point, _)| point)) {
             return Err(no_room(&self.qp, self.party, full, means));
         }

@@ -1,5 +1,6 @@
 //! The thread that finds out how the QPs in slots post, and has their functions probed.
 
+use rdmatop_base::order::Gather as _;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
@@ -160,7 +161,7 @@ impl Work {
     /// and of QPs that wait no more.
     fn forget(&mut self, qps: &[SlotQp], now_ns: u64) {
         let attacher = &mut self.means.attacher;
-        let there: BTreeSet<(u32, u64)> = qps.iter().map(SlotQp::key).collect();
+        let there: BTreeSet<(u32, u64)> = qps.iter().map(SlotQp::key).gather();
         self.known.retain(|key, qp| {
             let stays = there.contains(key);
             if !stays {
@@ -182,8 +183,8 @@ impl Work {
             let known = self.known.get(&qp.key());
             known.is_none_or(|known| known.stage.is_undecided())
         };
-        let waits: BTreeSet<u32> = living().filter(undecided).map(|qp| qp.owner.pid).collect();
-        let alive: BTreeSet<u32> = living().map(|qp| qp.owner.pid).collect();
+        let waits: BTreeSet<u32> = living().filter(undecided).map(|qp| qp.owner.pid).gather();
+        let alive: BTreeSet<u32> = living().map(|qp| qp.owner.pid).gather();
         self.means
             .failures
             .retain(|pid, passes| if passes { &waits } else { &alive }.contains(&pid));

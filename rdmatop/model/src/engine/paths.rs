@@ -4,6 +4,7 @@
 //! Records have the address of whatever is connected while rdmatop runs, and SoftRoCE's slots that of older
 //! ones.
 
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -47,7 +48,7 @@ impl Paths {
     /// keeps nobody waiting.
     pub(super) fn plan(&mut self, devices: &[DeviceRow], qps: &[Arc<QpRow>], credit: &mut Credit) {
         let of_mlx5 = |row: &DeviceRow| Some((row.uid, row.index.filter(|_| row.is_of_mlx5())?));
-        let devices: BTreeMap<u64, u32> = devices.iter().filter_map(of_mlx5).collect();
+        let devices: BTreeMap<u64, u32> = devices.iter().filter_map(of_mlx5).gather();
         self.plan = Arc::default();
         if devices.is_empty() {
             return self.asked.clear();
@@ -69,7 +70,7 @@ impl Paths {
             wanted.push((*turn, index, row.qpn));
         }
         self.asked = asked;
-        wanted.sort_unstable();
+        wanted.order_by_key(|one| *one);
         let mut plan: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (_, index, qpn) in wanted {
             if !credit.take(COST) {

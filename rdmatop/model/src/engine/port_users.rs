@@ -3,6 +3,7 @@
 //! Users are those whose queue pairs can carry data, and those who may have queue pairs that the kernel does
 //! not list (`unlisted.rs`). What each user has of the port's bytes is `shares.rs`'s.
 
+use rdmatop_base::order::Gather as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -69,7 +70,7 @@ impl Port {
     fn lately(&mut self, now: Last) -> BTreeSet<User> {
         self.users.retain(|_, seen| seen.is_recent(now));
         self.hidden.retain(|_, (seen, _)| seen.is_recent(now));
-        self.users.keys().chain(self.hidden.keys()).copied().collect()
+        self.users.keys().chain(self.hidden.keys()).copied().gather()
     }
 
     /// Notes who may have queue pairs that the kernel does not list. Of whom this was only not known, it is
@@ -313,7 +314,7 @@ impl Users {
             .devices
             .iter()
             .filter(|device| seen.makers.modified_some_of(device));
-        let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).collect();
+        let modified: BTreeSet<Option<u64>> = modified.map(|device| Some(device.uid)).gather();
         let carries = |qp: &&Arc<QpRow>| could_carry(qp, last_ns, modified.contains(&qp.device_uid));
         let mut elsewhere = BTreeSet::new();
         for qp in seen.qps.iter().filter(carries) {
@@ -396,7 +397,7 @@ impl Users {
         let contexts = device.contexts.as_deref();
         let contexts = contexts.filter(|_| seen.makers.since_ns.is_some());
         let known = contexts.unwrap_or_default().iter();
-        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).collect();
+        let mut users: BTreeSet<_> = known.map(|pid| self.told(*pid, seen)?.user).gather();
         if contexts.is_none() {
             users.insert(None);
         }
@@ -411,7 +412,7 @@ impl Users {
             _ => Some(None),
         };
         let tenants = ports.flat_map(|(_, port)| port.users.keys()).filter_map(tenant);
-        let tenants: BTreeSet<Option<Tenant<'_>>> = tenants.collect();
+        let tenants: BTreeSet<Option<Tenant<'_>>> = tenants.gather();
         let opener = |pid: &u32| self.opener(*pid, device, seen, &tenants);
         let mut openers: Vec<Opener> = match contexts {
             Some(contexts) => contexts.iter().map(opener).collect(),
@@ -491,5 +492,5 @@ fn could_carry(qp: &QpRow, last_ns: u64, modified: bool) -> bool {
 fn open(seen: &Seen<'_>) -> BTreeSet<u32> {
     let devices = seen.devices.iter().filter(|device| device.may_hide_qps());
     let contexts = devices.filter_map(|device| device.contexts.as_deref());
-    contexts.flatten().copied().collect()
+    contexts.flatten().copied().gather()
 }

@@ -5,6 +5,7 @@
 //! each has a part by the PSNs of its queue pairs (`psn_shares.rs`), or moved at most what the port counted,
 //! less what others are known to have moved (`others.rs`).
 
+use rdmatop_base::order::Gather as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -241,7 +242,7 @@ impl Shares {
             return BTreeMap::new();
         }
         let places = ports.iter().map(|(port, _)| (port.device_uid, port.port));
-        let places: BTreeSet<Place> = places.collect();
+        let places: BTreeSet<Place> = places.gather();
         self.totals.retain(|place, _| places.contains(place));
         self.batches.keep(|place| places.contains(place));
         let mut sums: BTreeMap<u64, Share> = BTreeMap::new();
@@ -260,7 +261,7 @@ impl Shares {
         }
         self.batches
             .plan(&shared, seen.qps, &mut self.credit, seen.now_ns);
-        let users: BTreeSet<u64> = sums.keys().copied().collect();
+        let users: BTreeSet<u64> = sums.keys().copied().gather();
         for ((process, place), moved) in &self.moved {
             // Before its first queue pair that is listed it may have had others.
             let may_hide =

@@ -1,5 +1,6 @@
 //! Counters of one port, round by round.
 
+use rdmatop_base::order::Gather as _;
 use std::{collections::BTreeSet, ffi::OsStr, sync::Arc};
 
 use super::interfaces::Interfaces;
@@ -70,7 +71,7 @@ impl PortCounters {
             files
         };
         let mut opened = vec![(open(CounterGroup::Port, &|_| true), RawSource::Pma)];
-        let mut own: BTreeSet<&[u8]> = self.names.iter().map(|name| name.as_bytes()).collect();
+        let mut own: BTreeSet<&[u8]> = self.names.iter().map(|name| name.as_bytes()).gather();
         // A driver without the netlink statistic still has its counter files.
         let files = self.refused.then(|| open(CounterGroup::Hardware, &|_| true));
         own.extend(
