@@ -37,16 +37,19 @@ impl From<Exit> for ExitCode {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}")]
 pub struct Stop {
+    /// Exit code.
     pub exit: Exit,
     /// The line, without the program's name and without a newline.
     pub line: String,
 }
 
 impl Stop {
+    /// A failure.
     pub fn failure(line: impl Into<String>) -> Self {
         Self::of(Exit::Failure, line)
     }
 
+    /// A usage error.
     pub fn usage(line: impl Into<String>) -> Self {
         Self::of(Exit::Usage, line)
     }
@@ -67,6 +70,7 @@ impl Stop {
 pub enum Written {
     /// All of the text was written.
     All,
+    /// The reader is gone.
     ReaderGone,
 }
 

@@ -16,6 +16,7 @@ pub enum Weight {
     Critical,
 }
 
+/// A line that is known.
 pub struct KnownLine {
     /// It has all of these, in this order.
     pub parts: &'static [&'static str],
@@ -182,6 +183,7 @@ pub static KNOWN: &[KnownLine] = lines! {
         "the NIC did not begin, and has no RDMA device";
 };
 
+/// What a line of the log is known for.
 pub fn of(text: &str) -> Option<&'static KnownLine> {
     let has_all = |known: &&KnownLine| {
         let mut rest = Some(text);

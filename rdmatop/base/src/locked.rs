@@ -145,6 +145,7 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     .into()
 }
 
+/// The command that ends an RDMA limit of a cgroup.
 pub fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
     step!(
         "printf '%s %s=max\\n' {} {} | sudo tee /sys/fs/cgroup{}/rdma.max",

@@ -26,6 +26,7 @@ pub enum Unit {
     Bytes,
 }
 
+/// A counter's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
     /// Sent or received.

@@ -68,6 +68,7 @@ impl ShellWord {
         Self::new(name, "NETDEV")
     }
 
+    /// An RDMA device.
     pub fn device(name: &str) -> Self {
         Self::new(name, "DEVICE")
     }

@@ -4,6 +4,7 @@
 /// job), so all are kept, each the innermost of its kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
+    /// Slurm job.
     pub slurm: Option<SlurmJob>,
     /// Kubernetes pod: its UID as the API shows it (with `-`).
     pub pod: Option<String>,
@@ -17,11 +18,14 @@ pub struct Workload {
     pub claimed: bool,
 }
 
+/// A Slurm job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmJob {
+    /// Job number.
     pub job: u64,
     /// Step: a number, `batch`, `extern` or `interactive`.
     pub step: Option<String>,
+    /// Task of the step.
     pub task: Option<u64>,
 }
 

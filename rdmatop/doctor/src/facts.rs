@@ -91,6 +91,7 @@ pub struct Facts {
     pub gpu_memory: GpuMemory,
     /// CPUs of each NUMA node.
     pub nodes: Vec<(u32, Vec<u32>)>,
+    /// TCP settings.
     pub tcp: Tcp,
     /// Limits that container runtimes and job managers pass on.
     pub services: Vec<Service>,
@@ -111,7 +112,9 @@ pub struct Facts {
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
+    /// The host's name.
     pub name: Option<String>,
+    /// Kernel release.
     pub kernel: Option<String>,
     /// Major and minor number of it.
     pub version: Option<(u32, u32)>,
@@ -128,6 +131,7 @@ pub struct Host {
     pub exclusive: bool,
 }
 
+/// An RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// The name of its directory in /sys/class/infiniband.
@@ -140,6 +144,7 @@ pub struct Device {
     pub dangling: bool,
     /// Its driver did not answer in time; the other facts are unknown.
     pub late: bool,
+    /// Firmware version.
     pub firmware: Reading<String>,
     /// The kind of its board (`board_id`).
     pub board: Reading<String>,
@@ -149,14 +154,18 @@ pub struct Device {
     pub p2p: bool,
     /// Its interrupts, each with the CPUs that it goes to.
     pub irqs: Vec<Vec<u32>>,
+    /// The device's ports.
     pub ports: Vec<Port>,
 }
 
+/// A port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
     /// The port's number, from 1.
     pub number: u32,
+    /// The state of its link.
     pub state: Reading<PortState>,
+    /// The state of its cable.
     pub physical: Reading<PhysState>,
     /// Bits per second; absent where the device has no rate of its own.
     pub rate: Reading<u64>,
@@ -164,6 +173,7 @@ pub struct Port {
     pub link_layer: Option<String>,
     /// The port's packets are RoCE.
     pub roce: bool,
+    /// GIDs that are set.
     pub gids: Reading<Vec<PortGid>>,
     /// Network interface.
     pub netdev: Option<Netdev>,
@@ -176,7 +186,9 @@ pub struct Port {
 /// A network interface under a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Netdev {
+    /// The interface's name.
     pub name: String,
+    /// MTU in bytes.
     pub mtu: Option<u32>,
     /// Whether it is switched on.
     pub up: Option<bool>,
@@ -195,6 +207,7 @@ pub struct Netdev {
 /// An interface of a bond.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
+    /// The interface's name.
     pub name: String,
     /// Whether its link is up, and in the aggregate of its bond (LACP).
     pub up: Option<bool>,
@@ -207,6 +220,7 @@ pub struct Member {
 /// Flow control of an Ethernet port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lossless {
+    /// Priorities with PFC.
     pub pfc: Option<Vec<u8>>,
     /// The field that decides a packet's priority: `pcp` or `dscp`.
     pub trust: Option<String>,
@@ -214,13 +228,16 @@ pub struct Lossless {
     pub ecn_off: Option<Vec<u8>>,
 }
 
+/// A PCI function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pci {
+    /// PCI address.
     pub address: String,
     /// Its vendor and device and those of its board, as `0x14e4:0x1750:0x14e4:0x2100`; empty where not known.
     pub ids: String,
     /// From the host bridge (`pci0000:17`) through the root port to the function.
     pub path: Vec<String>,
+    /// NUMA node.
     pub node: Option<u32>,
     /// The negotiated link: mega-transfers per second, lanes.
     pub current: Reading<PcieLink>,
@@ -237,6 +254,7 @@ pub struct Pci {
 /// A NIC that could do RDMA and has no RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleNic {
+    /// PCI address.
     pub address: String,
     /// The NIC's name.
     pub what: &'static str,
@@ -246,6 +264,7 @@ pub struct IdleNic {
     pub driver: Option<String>,
 }
 
+/// A GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// Made by NVIDIA, else AMD.
@@ -289,8 +308,10 @@ pub struct Service {
     pub shell: bool,
 }
 
+/// A process that was inspected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
+    /// The process's PID.
     pub pid: u32,
     /// The process's name.
     pub comm: String,
@@ -306,6 +327,7 @@ pub struct Process {
     pub may_lock: bool,
     /// The path of its cgroup, which tells what it runs in.
     pub cgroup: Option<String>,
+    /// Limits of its RDMA cgroups.
     pub rdma_limits: Reading<Vec<RdmaLimit>>,
     /// The process's network interfaces.
     pub interfaces: Reading<Vec<String>>,
@@ -331,8 +353,10 @@ pub struct Sharers {
     pub partial: bool,
 }
 
+/// A limit of the RDMA cgroup controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaLimit {
+    /// The cgroup's path.
     pub cgroup: String,
     /// The RDMA device whose objects it limits.
     pub device: String,
@@ -349,6 +373,7 @@ pub struct RdmaLimit {
 pub struct Own {
     /// What is missing, as the live view says it.
     pub missing: Vec<Cause>,
+    /// The kernel has BTF.
     pub btf: Option<bool>,
 }
 

@@ -28,6 +28,7 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
+    /// RDMA devices.
     Devices,
     /// Ports and network interfaces of the devices.
     Ports,
@@ -37,6 +38,7 @@ pub enum Group {
     Gpu,
     /// Flow control of Ethernet.
     Lossless,
+    /// Limits of processes.
     Limits,
     /// The fallback without RDMA.
     Tcp,

@@ -119,6 +119,7 @@ fn rest(out: &mut String, report: &Report, all: bool) {
     text::wrap(out, "", 0, 2, &said);
 }
 
+/// One JSON object.
 pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {

@@ -8,6 +8,7 @@ use super::{
     line::{Group, Lines},
 };
 
+/// A check.
 pub struct Check {
     /// The name that JSON and scripts know it by, which never changes.
     pub id: &'static str,

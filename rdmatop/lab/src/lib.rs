@@ -112,86 +112,164 @@ fn link_state(device: &str) -> NextStep {
 /// Why a lab command failed. One line each: what, why, remedy.
 #[derive(Debug, Error)]
 pub enum LabError {
+    /// Only root may do this.
     #[error("`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`")]
     NotRoot(&'static str),
+    /// The kernel has not the module.
     #[error("kernel {kernel} has no module {module}: {advice}")]
     NoModule {
+        /// The module.
         module: &'static str,
+        /// Kernel release.
         kernel: String,
+        /// What to do on this distribution.
         advice: NextStep,
     },
+    /// `modprobe` or `rmmod` failed.
     #[error("`{command} {module}` failed: {reason}")]
     Module {
+        /// The command.
         command: &'static str,
+        /// The module.
         module: &'static str,
+        /// Its stderr, or why it could not be run.
         reason: String,
     },
+    /// A netlink request failed.
     #[error("cannot {action}: {source}{}", right(source))]
-    Netlink { action: String, source: NetlinkError },
+    Netlink {
+        /// What was to be done.
+        action: String,
+        /// Why it was not.
+        source: NetlinkError,
+    },
+    /// An interface that is not there.
     #[error("there is no network interface {0}; `ip link` lists them")]
     NoInterface(String),
+    /// A device or an interface has a name that `lab run` gives.
     #[error(
         "there is a {0} already, which `lab run` did not make: rename or remove that, then run this again"
     )]
     Taken(String),
+    /// The machine has RDMA hardware.
     #[error(
         "this machine has RDMA devices of its own ({0}): a program that takes the first one could take the lab's while it is \
          there; run it on another machine, or add --force"
     )]
     OwnDevices(String),
+    /// A traffic program was not found.
     #[error(
         "cannot find the traffic program {program} (looked in {looked}): run `make -C examples` in rdmatop's source (Debian: \
          apt install gcc make libibverbs-dev), or name its directory with --programs"
     )]
-    NoProgram { program: &'static str, looked: String },
+    NoProgram {
+        /// The program.
+        program: &'static str,
+        /// Directories.
+        looked: String,
+    },
+    /// A program cannot be run.
     #[error("cannot start {program}: {reason}")]
-    Start { program: String, reason: String },
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A traffic program ended by itself.
     #[error("{program} ended by itself with {how}; what it said is above")]
-    Ended { program: &'static str, how: String },
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// How the program ended.
+        how: String,
+    },
+    /// No network namespace can be made.
     #[error("cannot use a network namespace: {0}; it takes CAP_SYS_ADMIN: run on the host")]
     Namespace(String),
+    /// The kernel has no IPv6.
     #[error(
         "this kernel has no IPv6, by whose link-local addresses the lab's ports reach each other: boot without ipv6.disable=1"
     )]
     NoIpv6,
+    /// A setting of an interface of ours was refused.
     #[error("cannot write {path}: {reason}")]
-    Setting { path: String, reason: String },
+    Setting {
+        /// The file.
+        path: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A device that does not become ready.
     #[error("{0} does not become ACTIVE with a link-local GID; `{state}` shows its state", state = link_state(.0))]
     NotReady(String),
+    /// No configfs.
     #[error(
         "there is no /sys/kernel/config/nvmet, by which the kernel's NVMe target is set up: run `mount -t configfs configfs \
          /sys/kernel/config`, and on the host if this is a container"
     )]
     NoConfigfs,
+    /// A disk that does not appear.
     #[error("no NVMe disk appears after its connection was made; `dmesg` says why")]
     NoDisk,
+    /// Signals cannot be handled.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
+    /// Another `rdmatop lab` holds the lock.
     #[error("another `rdmatop lab` is at work ({0} holds the lock): run this again when that has ended")]
     Busy(String),
+    /// The file of what was made is not ours.
     #[error(
         "{path} is not what `lab up` writes ({why}), so rdmatop cannot know what it made: remove that by `rdma link delete \
          NAME` and `ip link delete NAME` where it is left, then run `sudo rm {path}`"
     )]
-    Broken { path: String, why: String },
+    Broken {
+        /// The file.
+        path: String,
+        /// What cannot be used about it.
+        why: String,
+    },
+    /// The directory of that file is not root's alone.
     #[error(
         "{path} {why}, and what is in it decides what root removes: run `sudo rm -r {path}` and try again"
     )]
-    Foreign { path: String, why: String },
+    Foreign {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file of what was made cannot be read or written.
     #[error("cannot {action} {path}: {reason}")]
     State {
+        /// `read`, `write`, `remove`, `lock`.
         action: &'static str,
+        /// The file.
         path: String,
+        /// What the system said.
         reason: String,
     },
+    /// Processes hold a device open.
     #[error(
         "{device} is held open by {holders}: removing it now would hang until they close it; end them, or use --force"
     )]
-    Held { device: String, holders: String },
+    Held {
+        /// The device.
+        device: String,
+        /// Processes, by id and name.
+        holders: String,
+    },
+    /// Its removal waits until no process holds it.
     #[error(
         "{device} is still being removed, {held}; the kernel waits for its last user: end that, then run this again"
     )]
-    Leaving { device: String, held: String },
+    Leaving {
+        /// The device.
+        device: String,
+        /// Who holds it.
+        held: String,
+    },
+    /// Output failed.
     #[error("cannot write output: {0}")]
     Output(#[from] io::Error),
 }
@@ -258,6 +336,10 @@ pub fn softroce() -> Option<Result<(), NextStep>> {
 }
 
 /// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz_state(raw: &[u8]) {
     state::fuzz(raw);

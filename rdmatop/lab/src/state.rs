@@ -202,6 +202,10 @@ impl Made {
 }
 
 /// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub(super) fn fuzz(raw: &[u8]) {
     match Made::parse(raw) {

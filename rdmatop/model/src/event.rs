@@ -113,11 +113,14 @@ pub struct Event {
     pub mono_ns: u64,
     /// What happened.
     pub event: EventKind,
+    /// Device name.
     pub device: Option<Arc<str>>,
+    /// Port number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
     /// QP number.
     pub qpn: Option<u32>,
+    /// QP type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qp_type: Option<QpType>,
     /// Owner: the process that created the object; `None` for kernel consumers and when unknown.
@@ -162,6 +165,7 @@ pub struct Event {
     /// RNR retry count set by the modify.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rnr_retry: Option<u8>,
+    /// Asynchronous event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub async_event: Option<AsyncEvent>,
     /// What events of rdma_cm have beside this; in a place of its own, because few events are and a log keeps
@@ -180,6 +184,7 @@ pub struct Event {
     /// What an object made past ib_core is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devx: Option<DevxKind>,
+    /// Verb that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verb: Option<Arc<str>>,
     /// Return code: 0 or a negative errno.
@@ -204,15 +209,19 @@ pub struct Event {
 /// What only events of rdma_cm have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cm {
+    /// rdma_cm event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cm_event: Option<CmEvent>,
     /// Status of the rdma_cm event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
+    /// rdma_cm id number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cm_id: Option<u32>,
+    /// Local address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub src: Option<SocketAddr>,
+    /// Peer's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dst: Option<SocketAddr>,
 }

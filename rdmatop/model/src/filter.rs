@@ -34,6 +34,7 @@ impl Filter {
         *self == Self::default()
     }
 
+    /// Whether findings are shown.
     pub fn shows_findings(&self) -> bool {
         self.events.is_empty() || self.events.iter().any(|kind| kind.is_finding())
     }

@@ -137,6 +137,7 @@ pub enum Input {
     Paths(Vec<PathReading>),
     /// The counter slots in use, from the mmapped array.
     Slots(Box<SlotsSample>),
+    /// Verb counters.
     Verbs(Box<VerbsSample>),
     /// Probes on programs.
     Uprobes(Box<UprobesReport>),
@@ -144,7 +145,9 @@ pub enum Input {
     UprobesOver,
     /// Counters of the NIC that QPs are bound to.
     Groups(Box<GroupsSample>),
+    /// What `--hw-counters` has changed.
     HwCounters(Box<HwCountersReport>),
+    /// Facts about a process.
     Process(Box<ProcessFacts>),
     /// What programs with RDMA-capable libraries move by TCP.
     Tcp(Box<TcpSample>),
@@ -186,6 +189,7 @@ pub struct WatchSample {
     pub watch: u64,
     /// `uid` of the QP.
     pub qp: u64,
+    /// What there is to report.
     pub report: WatchReport,
 }
 
@@ -200,6 +204,7 @@ pub enum WatchReport {
     Off(Obstacle),
     /// Records of the QP in their order, and how many were lost so far.
     Records {
+        /// The records that were read.
         records: Vec<WrRecord>,
         /// Records for which there was no room, since the beginning.
         full: u64,
@@ -229,6 +234,7 @@ pub struct SeenByPrograms {
 pub struct HealthSample {
     /// What is missing on this machine.
     pub notes: Shared<Cause>,
+    /// Host facts for the header.
     pub host: HostFacts,
     /// Own CPU use, fraction of one core over the last interval.
     pub self_cpu: Option<f64>,
@@ -245,6 +251,7 @@ pub struct EbpfReport {
     pub probes: Shared<ProbeVerdict>,
     /// What the programs do not see.
     pub notes: Vec<Cause>,
+    /// Programs that are attached.
     pub programs: usize,
     /// Modules that cannot be unloaded while the programs are attached.
     pub pinned: Vec<String>,
@@ -254,6 +261,7 @@ pub struct EbpfReport {
     pub anew: bool,
 }
 
+/// Whether eBPF is in use, and if not, why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum EbpfState {
@@ -261,7 +269,10 @@ pub enum EbpfState {
     #[default]
     Starting,
     /// Attached and counting.
-    On { datapaths: DataPaths },
+    On {
+        /// The data paths that are counted.
+        datapaths: DataPaths,
+    },
     /// The user did not want eBPF (`--no-ebpf`).
     Disabled,
     /// Wanted but not available.
@@ -303,6 +314,7 @@ impl DataPaths {
 /// Why there is no eBPF.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unavailable {
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -341,11 +353,13 @@ impl EbpfState {
 /// What happened to one program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeVerdict {
+    /// Program name.
     pub program: String,
     /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
     /// What it gives the user.
     pub gives: String,
+    /// The verdict.
     pub verdict: Verdict,
     /// Why the verdict is not [`Verdict::Ok`]; or, if it is, which readings are off.
     pub causes: Vec<Cause>,
@@ -378,11 +392,13 @@ impl Serialize for ProbeVerdict {
 pub struct UprobesReport {
     /// The one process that was asked for.
     pub pid: Option<u32>,
+    /// Functions that are probed.
     pub functions: u64,
     /// QPs whose work requests the probes count.
     pub qps: u64,
     /// Entries and returns of the functions since start.
     pub hits: u64,
+    /// Hits per second.
     pub hits_per_s: Option<f64>,
     /// Time that one hit takes from the probed program, ns, as measured on a function of rdmatop itself.
     pub hit_ns: Option<u64>,
@@ -396,6 +412,7 @@ pub struct UprobesReport {
     pub missed: u64,
     /// Send work requests that a provider did not accept; they are not among those posted.
     pub rejected_sends: u64,
+    /// Receives that the provider rejected.
     pub rejected_receives: u64,
     /// Why the probes are off.
     pub off: Option<Cause>,
@@ -459,6 +476,7 @@ impl std::fmt::Display for Flood {
 /// A program of ours that the kernel did not run although its hook was reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
+    /// Program name.
     pub program: String,
     /// What it hooks, as `kprobe:` and a function.
     pub hook: String,
@@ -482,6 +500,7 @@ impl std::fmt::Display for Skipped {
     }
 }
 
+/// What became of an eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -497,9 +516,13 @@ pub enum Verdict {
     Broken,
 }
 
+/// Host facts for the header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
+    /// Host name.
     pub hostname: Option<String>,
+    /// Kernel release.
     pub kernel: Option<String>,
+    /// Uptime, seconds.
     pub uptime_s: Option<u64>,
 }

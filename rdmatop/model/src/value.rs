@@ -55,6 +55,7 @@ pub enum RateIs {
 /// Says whether a number is exact or a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
+    /// The number is exact.
     Exact,
     /// The value is that number or more.
     AtLeast,
@@ -93,6 +94,7 @@ impl Counter {
         }
     }
 
+    /// What is known of the total.
     pub const fn total_known(self) -> Known {
         if self.partial {
             Known::AtLeast
@@ -101,6 +103,7 @@ impl Counter {
         }
     }
 
+    /// What is known of the rate.
     pub const fn rate_known(self) -> Known {
         match self.rate_is {
             RateIs::AsTotal => self.total_known(),

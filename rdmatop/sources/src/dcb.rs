@@ -109,6 +109,10 @@ fn decode(attributes: &[u8]) -> WireResult<Dcb> {
 }
 
 /// For `rdmatop::fuzz`: whatever the attributes are, the priorities are sorted, unique and below 8.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     if let Ok(Dcb { pfc: Some(on), .. }) = decode(raw) {

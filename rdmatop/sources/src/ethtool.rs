@@ -130,6 +130,10 @@ fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)>
 }
 
 /// For `rdmatop::fuzz`: each chosen name stands in the input at the place that is returned with it.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     for (at, name) in choose(raw, |name| !name.is_empty()) {

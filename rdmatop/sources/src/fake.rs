@@ -39,6 +39,7 @@ impl Fake {
         self.dir.path()
     }
 
+    /// A file of procfs.
     pub fn proc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.write(&Path::new("proc").join(path), content)
     }
@@ -48,6 +49,7 @@ impl Fake {
         self.write(&Path::new("sys").join(path), content)
     }
 
+    /// A file of /etc.
     pub fn etc(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         self.write(&Path::new("etc").join(path), content)
     }

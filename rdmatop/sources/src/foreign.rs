@@ -63,16 +63,22 @@ pub enum Refusal {
     /// The kernel refuses.
     #[error(transparent)]
     Kernel(#[from] io::Error),
+    /// The path leads to something else than a regular file.
     #[error("it is {0}")]
     Kind(&'static str),
+    /// The file lies on another mount than the root directory.
     #[error("it lies on another mount")]
     OtherMount,
+    /// The file lies on a file system that asks a program, or another machine.
     #[error("it lies on a file system that may keep rdmatop waiting")]
     Waits,
+    /// The mode of the file, or of a directory above it, forbids it.
     #[error("the user of the process may not read it")]
     NotTheirs,
+    /// The file is larger than the limit.
     #[error("it is larger than {0}")]
     TooLarge(String),
+    /// Too many names and links.
     #[error("the links on its path do not end")]
     Endless,
 }

@@ -56,6 +56,7 @@ fn charges_locked_memory(version: Option<(u32, u32)>) -> bool {
     version.is_some_and(|version| version < (5, 11))
 }
 
+/// Major and minor version of the kernel.
 pub fn kernel_version() -> Option<(u32, u32)> {
     Root::default().kernel_version()
 }

@@ -22,6 +22,7 @@ pub enum Refusal {
     /// The kernel refused a call.
     #[error("{0}")]
     Kernel(#[from] Errno),
+    /// It belongs to another user.
     #[error("belongs to uid {0}")]
     Owner(u32),
     /// It is not what its owner alone can have made.
@@ -124,6 +125,7 @@ impl Directory {
         Ok(fsync(&self.fd)?)
     }
 
+    /// Removes a file, if there is one.
     pub fn remove(&self, name: &str) -> Result<(), Errno> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),

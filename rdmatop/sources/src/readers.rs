@@ -21,6 +21,7 @@ const IDLE: Duration = if cfg!(test) {
 /// Stack of a thread in address space; the thread touches some 20 KiB of it.
 const STACK: usize = 512 << 10;
 
+/// The work of a thread.
 pub type Work<J, A> = Box<dyn FnMut(J) -> A + Send>;
 type MakeWork<J, A> = Arc<dyn Fn() -> Work<J, A> + Send + Sync>;
 
@@ -128,6 +129,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         self.queue.work.notify_one();
     }
 
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         self.queue.state().threads
     }

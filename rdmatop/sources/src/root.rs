@@ -109,6 +109,7 @@ impl Root {
         Some(self.sys.join(place.strip_prefix("/").ok()?))
     }
 
+    /// A path below procfs.
     pub fn proc(&self, rest: impl AsRef<Path>) -> PathBuf {
         self.proc.join(rest)
     }
@@ -151,6 +152,7 @@ impl Root {
         self.value(path).map(|raw| text::sanitize(&raw))
     }
 
+    /// The kernel's release.
     pub fn kernel_release(&self) -> Option<String> {
         self.line(&self.proc("sys/kernel/osrelease"))
     }
@@ -245,6 +247,7 @@ impl Dir {
     }
 }
 
+/// Opens a file of the kernel.
 pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }

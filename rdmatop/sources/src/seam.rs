@@ -85,6 +85,7 @@ pub trait Polled: Send {
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input));
 }
 
+/// All sources of a mode.
 #[derive(Default)]
 pub struct Sources {
     /// Asked in this order: devices are listed before their counters are read.
@@ -131,6 +132,7 @@ impl Pushing {
     }
 }
 
+/// A message to the engine.
 #[derive(Debug)]
 pub enum Message {
     /// A source has read something.

@@ -104,6 +104,7 @@ const CM_WANTS: Offsets = &[CM_ENDS, OWNER, DEVICE, CURRENT];
 const CM_WANTS_QPN: Offsets = &[CM_ENDS, &["OFF_IDPRIV_QPN"], OWNER, DEVICE, CURRENT];
 const CM_WANTS_STATUS: Offsets = &[CM_ENDS, &["OFF_CM_STATUS"], OWNER, DEVICE, CURRENT];
 
+/// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
     // Return probes are attached before their entry probes. In the other order a call could be remembered
     // whose return no program sees.

@@ -12,6 +12,7 @@ use crate::{
     user,
 };
 
+/// A provider's data path.
 #[derive(Clone, Copy, Debug)]
 pub struct DataPath {
     /// What the hooks share.
@@ -238,6 +239,7 @@ pub const SIW: DataPath = DataPath {
     ],
 };
 
+/// Every data path.
 pub const DATA_PATHS: &[DataPath] = &[RXE, SIW];
 
 /// All hooks of data paths.
@@ -250,6 +252,7 @@ pub(crate) fn blank(offsets: &mut BTreeMap<&'static str, u32>) {
     offsets.extend(provider::ALL.map(|counted| (counted.sign, UNKNOWN)));
 }
 
+/// Every hook.
 pub fn all_hooks() -> impl Iterator<Item = &'static Hook> {
     let control = CONTROL_PLANE.iter().chain(user::HOOKS);
     control.chain(hooks()).chain(WORK_HOOKS)

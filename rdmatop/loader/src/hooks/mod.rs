@@ -111,6 +111,7 @@ pub enum Role {
 /// What a program and the driver of its data path both count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
+    /// Packets to send.
     Packets,
     /// Successful completions of receives.
     Receives,

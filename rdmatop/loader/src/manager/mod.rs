@@ -142,6 +142,7 @@ impl Manager {
         }
     }
 
+    /// The handle that stops it.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.stop))
     }

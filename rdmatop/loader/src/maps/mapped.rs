@@ -21,10 +21,13 @@ use rdmatop_sources::limits;
 /// Why an array cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedError {
+    /// The object lacks the map, or has it with another type.
     #[error("the object has no usable {0} map")]
     NoMap(&'static str),
+    /// The kernel refused the mapping.
     #[error("cannot map the counters into memory: {0}; {remedy}", remedy = mmap_remedy(*.0))]
     Mmap(rustix::io::Errno),
+    /// The list of free entries could not be filled.
     #[error("cannot fill the list of free entries: {0}")]
     Fill(#[from] MapError),
 }

@@ -41,6 +41,7 @@ mod kind {
 /// Why BTF could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
+    /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
         /// File.
@@ -48,6 +49,7 @@ pub enum BtfError {
         /// Cause.
         error: std::io::Error,
     },
+    /// The bytes are not BTF.
     #[error("not BTF: {0}")]
     Malformed(&'static str),
 }

@@ -49,6 +49,7 @@ impl ResolvedOffsets {
 pub struct Paths {
     /// `/sys/kernel/btf`
     pub btf: PathBuf,
+    /// `/sys/module`
     pub modules: PathBuf,
     /// Where tracefs may be mounted, in the order of the search.
     pub tracing: Vec<PathBuf>,

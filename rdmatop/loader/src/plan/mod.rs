@@ -30,6 +30,7 @@ pub enum Decision {
     Leave(Verdict, Obstacle),
 }
 
+/// Decides on one program.
 pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
     let leave = |verdict, id, why: String| Decision::Leave(verdict, Obstacle::new(id, why, ""));
     let no_driver = match hook.path {
@@ -137,9 +138,11 @@ fn unread(hook: &Hook, globals: &[&str]) -> Obstacle {
 /// The result for one hook.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// The hook.
     pub hook: &'static Hook,
     /// Whether the second program of the hook runs: by fentry or fexit, or at a raw tracepoint.
     pub second: bool,
+    /// The verdict.
     pub verdict: Verdict,
     /// Why the verdict is not [`Verdict::Ok`], or which readings are unknown.
     pub obstacles: Vec<Obstacle>,

@@ -32,6 +32,7 @@ impl Scope {
         matches!(self, Self::All)
     }
 
+    /// Whether events of this kind are shown.
     pub fn shows(&self, kind: EventKind) -> bool {
         match self {
             Self::All => true,

@@ -103,6 +103,7 @@ impl Session {
         }
     }
 
+    /// The data paths that are counted.
     pub fn datapaths(&self) -> &DataPaths {
         &self.datapaths
     }
@@ -150,6 +151,7 @@ impl Session {
         self.user.take()
     }
 
+    /// Takes the ring buffer, once.
     pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
         let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
         let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
@@ -186,6 +188,7 @@ impl Session {
         RingBuf::try_from(self.maps.remove(map::WR_EVENTS)?).ok()
     }
 
+    /// Takes a map, once.
     pub fn take_map(&mut self, name: &str) -> Option<Map> {
         self.maps.remove(name)
     }

@@ -56,6 +56,7 @@ use rdmatop_sources::clock;
 use rustix::time::ClockId;
 use worker::Worker;
 
+/// What the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UserOptions {
     /// One process, or all.

@@ -95,6 +95,7 @@ pub struct Needs {
     pub paths: Arc<BTreeMap<u32, Vec<u32>>>,
 }
 
+/// Settings of the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineConfig {
     /// How long rows of destroyed QPs and ended processes stay, ns. `u64::MAX` keeps all
@@ -412,6 +413,7 @@ impl Engine {
         }
     }
 
+    /// As [`Needs::psns`].
     pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
         self.snapshots.shares.psns_wanted()
     }

@@ -32,6 +32,7 @@ pub struct GpuUse {
     pub sm_share: f64,
     /// Share of the time in which tensor cores worked.
     pub tensor_share: f64,
+    /// Number of GPUs.
     pub gpus: u64,
     /// Length of the time over which this is the average, s.
     pub seconds: f64,

@@ -23,12 +23,14 @@ pub enum DeviceState {
     Removing,
 }
 
+/// A device.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceRow {
     /// Unique in this run: a re-added device is another one.
     pub uid: u64,
     /// Kernel index; `None` for a device that was being removed when it was first seen.
     pub index: Option<u32>,
+    /// The provider's name.
     pub name: Arc<str>,
     /// Whether it is being removed; `None` when no reading has listed it.
     pub state: Option<DeviceState>,
@@ -36,11 +38,14 @@ pub struct DeviceRow {
     pub node_guid: Option<String>,
     /// Name of the kernel module that drives it.
     pub driver: Option<Arc<str>>,
+    /// Version of its firmware.
     pub fw_version: Option<Arc<str>>,
+    /// PCI address.
     pub pci: Option<Arc<str>>,
     /// PCI path: host bridge (`pci0000:17`), root port, down to the PCI function; empty if unknown.
     #[serde(skip)]
     pub pci_path: Arc<[String]>,
+    /// NUMA node.
     pub numa_node: Option<i32>,
     /// Number of the network namespace that it belongs to, if that is not rdmatop's own.
     pub netns: Option<u64>,
@@ -51,13 +56,19 @@ pub struct DeviceRow {
     /// PCI Express link: negotiated, and what the device is capable of.
     #[serde(skip)]
     pub pcie: Option<[PcieLink; 2]>,
+    /// QPs.
     pub qps: Option<u64>,
+    /// CQs.
     pub cqs: Option<u64>,
+    /// MRs.
     pub mrs: Option<u64>,
+    /// PDs.
     pub pds: Option<u64>,
+    /// rdma_cm ids.
     pub cm_ids: Option<u64>,
     /// User contexts.
     pub ctxs: Option<u64>,
+    /// SRQs.
     pub srqs: Option<u64>,
     /// The most QPs that the device may have, as its driver said when it registered the device; `None` until
     /// one is made while rdmatop runs.
@@ -128,6 +139,7 @@ pub fn may_hide_qps(driver: Option<&str>) -> bool {
 pub enum Quantity {
     /// Work requests, their bytes, completions and errors.
     WorkRequests,
+    /// Bytes on the wire.
     WireBytes,
     /// Packets that are sent again.
     Retransmissions,
@@ -157,6 +169,7 @@ impl Quantity {
 /// Something that cannot be observed on the devices of a driver, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hidden {
+    /// The quantity that is hidden.
     pub what: Quantity,
     /// The reason in one sentence.
     pub why: &'static str,
@@ -177,6 +190,7 @@ impl Bond {
         self.mode.as_deref() == Some("active-backup")
     }
 
+    /// The members whose links are up.
     pub fn up(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.up == Some(true))
     }
@@ -196,6 +210,7 @@ impl Bond {
 /// A network device of a [`Bond`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
+    /// The provider's name.
     pub name: Arc<str>,
     /// Whether its link is up and in the aggregate of the bond; `None` when that could not be read.
     pub up: Option<bool>,
@@ -210,14 +225,20 @@ pub struct Member {
     pub rx_bytes: Option<Counter>,
 }
 
+/// A port.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortRow {
     /// [`DeviceRow::uid`].
     pub device_uid: u64,
+    /// Device name.
     pub device: Arc<str>,
+    /// Port number.
     pub port: u32,
+    /// Logical state.
     pub state: Option<PortState>,
+    /// Physical state.
     pub phys_state: Option<PhysState>,
+    /// Link layer.
     pub link_layer: Option<Arc<str>>,
     /// It speaks iWARP, over TCP.
     #[serde(skip)]
@@ -251,7 +272,9 @@ pub struct PortRow {
     pub wr_tx_bytes: Option<Counter>,
     /// Bytes of receive completions, as [`Traffic::rx_bytes`], of all QPs of the port.
     pub wr_rx_bytes: Option<Counter>,
+    /// Packets sent.
     pub tx_packets: Option<Counter>,
+    /// Packets received.
     pub rx_packets: Option<Counter>,
     /// Packets dropped, including those that found no receive buffer.
     pub drops: Option<Counter>,
@@ -350,6 +373,7 @@ impl PortRow {
 /// A number under the provider's name that may fall: it has a present value, and neither a total nor a rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gauge {
+    /// The provider's name.
     pub name: Arc<str>,
     /// What it means, a sentence without its full stop.
     #[serde(skip)]
@@ -363,6 +387,7 @@ pub struct Gauge {
 /// A counter under the provider's name, as the provider counts it.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedCounter {
+    /// The provider's name.
     pub name: Arc<str>,
     /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count
     /// words of 4 bytes. `None`: the name says what is counted.
@@ -370,6 +395,7 @@ pub struct NamedCounter {
     /// What it means, a sentence without its full stop (docs/counters.md); `None` if that is not known.
     #[serde(skip)]
     pub help: Option<&'static str>,
+    /// The counter.
     #[serde(flatten)]
     pub counter: Counter,
 }

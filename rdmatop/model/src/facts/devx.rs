@@ -100,6 +100,7 @@ pub struct DevxObjects {
     pub device_uid: Option<u64>,
     /// Each call of the process was seen. Otherwise it may have made more.
     pub whole: bool,
+    /// Those that it has made.
     pub made: DevxCounts,
     /// Those that were destroyed by a call. What ends with the process or with its file is not among them.
     pub destroyed: DevxCounts,

@@ -70,6 +70,7 @@ pub struct Facts {
 /// State of rdmatop itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
+    /// eBPF programs.
     pub ebpf: EbpfState,
     /// Records lost since start, of all causes that lose records. `None` while no program runs and no loss is
     /// known: nothing is traced then, so nobody knows what was missed.
@@ -149,6 +150,7 @@ pub struct VerbRow {
     pub pid: u32,
     /// Name of the process.
     pub comm: Option<Arc<str>>,
+    /// Name of the verb.
     pub verb: Arc<str>,
     /// The verb's number, which stays while the name of a driver's own verb comes and goes with what is
     /// known of the process's devices.
@@ -158,6 +160,7 @@ pub struct VerbRow {
     pub calls: Counter,
     /// Calls that failed; `None` where only calls are counted.
     pub errors: Option<Counter>,
+    /// Failures by errno.
     pub errnos: Vec<(u32, u64)>,
     /// Whether libraries make this call only to probe, so that its failure is by design and no fault.
     pub probe: bool,

@@ -29,6 +29,7 @@ pub struct ProcessRow {
     pub cmdline: Option<Arc<str>>,
     /// User name, or number as text.
     pub user: Option<Arc<str>>,
+    /// Cgroup path.
     pub cgroup: Option<Arc<str>>,
     /// Container, pod or job; a `?` at its end marks a claimed one.
     pub workload: Option<Arc<str>>,
@@ -37,6 +38,7 @@ pub struct ProcessRow {
     pub workload_claimed: bool,
     /// Devices on which it has QPs; for a process that has ended also those on which it had QPs.
     pub devices: Vec<Arc<str>>,
+    /// QPs now.
     pub qps: u64,
     /// The objects that it made past the kernel (DEVX), by device; `None` if that is not known.
     pub devx: Option<Shared<DevxObjects>>,
@@ -77,6 +79,7 @@ pub struct ProcessRow {
     /// `None`: it has none, as far as can be known.
     #[serde(skip)]
     pub unlisted: Option<Unlisted>,
+    /// Libraries of interest.
     pub libraries: Option<Shared<String>>,
     /// RDMA-relevant environment.
     pub environ: Option<Shared<(String, String)>>,
@@ -149,12 +152,15 @@ fn addresses<S: Serializer>(gpus: &Option<Arc<[Arc<GpuPlace>]>>, to: S) -> Resul
 /// A counter of the NIC, and what it has counted of the QPs that are bound to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct CounterGroup {
+    /// Device name.
     pub device: Arc<str>,
+    /// Port number.
     pub port: u32,
     /// The counter's number on the device.
     pub id: u32,
     /// How the QPs were bound: `auto pid`, `auto type,pid`, `manual`.
     pub mode: Arc<str>,
+    /// Numbers of its QPs.
     pub qps: Arc<[u32]>,
     /// What it has counted, by the driver's names.
     pub counters: Vec<NamedCounter>,
@@ -183,6 +189,7 @@ pub struct TcpTraffic {
     pub tx_bytes: Counter,
     /// Bytes received since then.
     pub rx_bytes: Counter,
+    /// Connections that are open.
     pub connections: u32,
     /// The other end of the connection that moves most.
     pub busiest: Option<SocketAddr>,

@@ -19,6 +19,7 @@ pub struct QpRow {
     pub uid: u64,
     /// [`DeviceRow::uid`].
     pub device_uid: Option<u64>,
+    /// Device name.
     pub device: Arc<str>,
     /// The port of the device that it uses.
     pub port: Option<u32>,
@@ -28,6 +29,7 @@ pub struct QpRow {
     pub qp_type: Option<QpType>,
     /// The state in which it was last seen.
     pub state: Option<QpState>,
+    /// Source of `state`.
     pub state_source: Option<Source>,
     /// Process id of its owner.
     pub pid: Option<u32>,
@@ -59,7 +61,9 @@ pub struct QpRow {
     pub sgid_index: Option<u8>,
     /// Time of its creation (`CLOCK_MONOTONIC`, ns); `None` when older than rdmatop. See [`QpRow::age_ns`].
     pub born_mono_ns: Option<u64>,
+    /// Send PSN.
     pub sq_psn: Option<u32>,
+    /// Receive PSN.
     pub rq_psn: Option<u32>,
     /// States and when they began (`mono_ns`), oldest first. Shared with the QP's rows in other snapshots.
     pub timeline: Arc<Vec<Step>>,

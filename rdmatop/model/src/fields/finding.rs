@@ -84,6 +84,7 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     })
 }
 
+/// Fields of a finding.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static FINDING: Table<Finding> = &[
     state("severity", "critical: something does not work; warning: it works worse than it could; info: it may be meant so", |f: &F, _| {

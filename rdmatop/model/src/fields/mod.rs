@@ -55,6 +55,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The unit's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -77,11 +78,15 @@ pub enum Unit {
     None,
     /// Things; the number may be shortened.
     Count,
+    /// Bytes of traffic.
     Bytes,
+    /// Bytes of memory.
     Memory,
     /// Bytes, or packets if no port counts bytes.
     BytesOrPackets,
+    /// Bits per second of a link.
     BitsPerSecond,
+    /// A time in nanoseconds.
     Nanoseconds,
     /// Nanoseconds: the upper edge of the bucket of a histogram.
     UpperNanoseconds,
@@ -92,6 +97,7 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The unit's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::None | Self::Count => "",
@@ -147,6 +153,7 @@ pub struct Detail {
     /// Labels are sorted by this number. From [`COUNTERS`] on they are in the list of counters, with rate and
     /// total.
     pub place: u8,
+    /// The label in the pane.
     pub label: &'static str,
 }
 
@@ -194,6 +201,7 @@ impl Meta {
 /// The function that reads a field; the snapshot is the one of the row.
 pub type Get<R> = for<'a> fn(&'a R, &'a Snapshot) -> Value<'a>;
 
+/// A field of rows `R`.
 #[derive(Debug)]
 pub struct Field<R: 'static> {
     /// Everything except how it is read.

@@ -35,6 +35,7 @@ fn share(share: Option<f64>) -> Value<'static> {
 
 type P = PortRow;
 
+/// Fields of a port.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PORT: Table<PortRow> = &[
     state("port", "device and port number", name).json("").screen("PORT", 0, (9, 16)).page(0, "PORT"),

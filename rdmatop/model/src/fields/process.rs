@@ -37,6 +37,7 @@ fn addresses(gpus: &[Arc<GpuPlace>]) -> String {
     }
 }
 
+/// Fields of a process.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static PROCESS: Table<ProcessRow> = with_traffic![ProcessRow;
     gauge("pid", "process id; kernel: a kernel consumer; orphan: the creator is gone", |p: &P, _| Value::number(p.pid))

@@ -11,6 +11,7 @@ use crate::{
 
 type Q = QpRow;
 
+/// Fields of a QP.
 #[rustfmt::skip] // a row of the table is a line or two
 pub static QP: Table<QpRow> = with_traffic![QpRow;
     text("device", "device", |q: &Q, _| Value::Text(Cow::Borrowed(&q.device)))

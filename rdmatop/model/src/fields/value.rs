@@ -14,18 +14,23 @@ pub enum Value<'a> {
     Unknown,
     /// A name.
     Text(Cow<'a, str>),
+    /// A list of names.
     List(&'a [Arc<str>]),
     /// A word and its rank among such words.
     State(u64, Cow<'a, str>),
     /// The value is yes or no.
     Flag(bool),
+    /// A number.
     Number(i64),
+    /// The total of a counter.
     Total(Counter),
+    /// The rate of a counter.
     Rate(Counter),
     /// A share of a whole, 1 is all.
     Share(f64),
     /// Points of the last minutes.
     History(&'a History),
+    /// Failures by errno.
     Errnos(&'a [(u32, u64)]),
 }
 
@@ -104,6 +109,7 @@ pub enum Key<'a> {
     None,
     /// A number.
     Num(f64),
+    /// A text.
     Text(&'a str),
 }
 

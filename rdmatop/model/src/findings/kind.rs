@@ -46,7 +46,9 @@ macro_rules! kinds {
         fixed: $fixed:literal;)*) => {
         /// Which finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum FindingId { $($id,)* }
+        pub enum FindingId {
+            $(#[doc = $name] $id,)*
+        }
 
         impl FindingId {
             /// Every kind.

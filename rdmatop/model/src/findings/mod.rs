@@ -31,7 +31,9 @@ pub use watch::{Change, FindingTracker, LeftOut};
 pub struct About {
     /// The process that causes it; if none is known, the process that suffers from it.
     pub process: Option<u64>,
+    /// The device that it is about.
     pub device: Option<u64>,
+    /// Port number.
     pub port: Option<u32>,
     /// Tells several findings of one kind and one process or port apart: a verb, a counter, a status.
     pub part: Option<Arc<str>>,
@@ -78,6 +80,7 @@ pub struct Finding {
     pub verdict: String,
     /// The numbers behind the verdict, one a line.
     pub evidence: Vec<String>,
+    /// Why it matters.
     pub why: &'static str,
     /// What to run or change next: a command, then its possible results, each after three spaces and `# `.
     pub next: NextStep,
@@ -91,10 +94,13 @@ pub struct Finding {
     pub pid: Option<u32>,
     /// Name of the process.
     pub comm: Option<Arc<str>>,
+    /// Device name.
     pub device: Option<Arc<str>>,
+    /// Port number.
     pub port: Option<u32>,
     /// Processes that suffer from what another one does.
     pub victims: Vec<u64>,
+    /// What the finding is about.
     #[serde(skip)]
     pub about: About,
 }
@@ -150,6 +156,7 @@ impl Finding {
         }
     }
 
+    /// Whether the finding concerns a port.
     pub fn concerns_port(&self, device_uid: u64, port: u32) -> bool {
         self.about.device == Some(device_uid) && self.about.port.is_none_or(|number| number == port)
     }

@@ -39,8 +39,10 @@ pub struct CountersSample {
     pub mr_bytes: Option<BTreeMap<u32, u64>>,
 }
 
+/// Counters of one port.
 #[derive(Clone, Debug, Default)]
 pub struct PortCounters {
+    /// Device index.
     pub device_index: u32,
     /// Port number, from 1.
     pub number: u32,
@@ -55,8 +57,10 @@ pub struct GroupsSample {
     pub devices: Vec<DeviceGroups>,
 }
 
+/// The counters of one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceGroups {
+    /// Device index.
     pub device_index: u32,
     /// The time of the reading.
     pub at: ReadAt,
@@ -86,6 +90,7 @@ pub struct GroupReading {
 /// What `--hw-counters` has changed, and what it has not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HwCountersReport {
+    /// Ports of all devices.
     pub ports: Vec<HwPort>,
     /// Why no device could be looked at.
     pub failed: Option<Box<Cause>>,
@@ -96,8 +101,10 @@ pub struct HwCountersReport {
 pub struct HwPort {
     /// Device name, safe to print.
     pub device: String,
+    /// Device index.
     #[serde(skip)]
     pub device_index: u32,
+    /// Port number.
     pub port: u32,
     /// The kernel binds QPs by process because rdmatop has set it so.
     pub set: bool,
@@ -133,6 +140,7 @@ pub struct NetnsReading {
     pub holder: Option<String>,
 }
 
+/// One device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceReading {
     /// Kernel index: changes when a device is removed and added again. From [`UNLISTED`] on it is made up.
@@ -145,13 +153,17 @@ pub struct DeviceReading {
     pub left_alone: bool,
     /// Raw name, not yet safe to print.
     pub name: String,
+    /// Node GUID.
     pub node_guid: Option<u64>,
     /// Driver (`rdma_rxe`, `mlx5_core`, ...).
     pub driver: Option<String>,
+    /// Firmware version.
     pub fw_version: Option<String>,
+    /// PCI address.
     pub pci: Option<String>,
     /// PCI path: host bridge (`pci0000:17`), root port, down to the PCI function; empty if unknown.
     pub pci_path: Arc<[String]>,
+    /// NUMA node.
     pub numa_node: Option<i32>,
     /// PCI Express link: negotiated, and what the device is capable of.
     pub pcie: Option<[PcieLink; 2]>,
@@ -164,6 +176,7 @@ pub struct DeviceReading {
     pub contexts: Option<Vec<u32>>,
     /// Its network namespace, if it is another one than rdmatop's.
     pub netns: Option<NetnsReading>,
+    /// What was read of each of its ports.
     pub ports: Vec<PortReading>,
 }
 
@@ -185,6 +198,7 @@ pub enum RawSource {
 /// A counter as a provider names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawReading {
+    /// The provider's name.
     pub name: Arc<str>,
     /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists but could not be
     /// read, so a sum that includes it is a lower bound.
@@ -195,11 +209,14 @@ pub struct RawReading {
     pub at: ReadAt,
 }
 
+/// One port of a device.
 #[derive(Clone, Debug, Default)]
 pub struct PortReading {
     /// Port number, from 1.
     pub number: u32,
+    /// Logical state.
     pub state: Option<PortState>,
+    /// Physical state.
     pub phys_state: Option<PhysState>,
     /// `Ethernet` or `InfiniBand`.
     pub link_layer: Option<String>,
@@ -217,6 +234,7 @@ pub struct PortReading {
     pub pfc: Option<u8>,
     /// Signalling rate, bits/s; `None` when the provider only has a placeholder (rxe says 2.5 Gb/s).
     pub rate_bps: Option<u64>,
+    /// Lanes of the link.
     pub lanes: Option<u8>,
     /// GIDs of the port; `None` when they could not be read.
     pub gids: Option<Vec<PortGid>>,
@@ -245,6 +263,7 @@ pub struct BondReading {
 /// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberReading {
+    /// Its name, as the kernel has it.
     pub name: String,
     /// Whether its link is up, and in the aggregate of its bond where that speaks LACP.
     pub up: Option<bool>,
@@ -272,6 +291,7 @@ impl PortGid {
     }
 }
 
+/// An error that the kernel logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedError {
     /// The message, safe to print.

@@ -9,6 +9,7 @@ pub struct GpuSample {
     pub before_ns: u64,
     /// The time of this reading, ns.
     pub mono_ns: u64,
+    /// All GPUs of the machine.
     pub gpus: Vec<GpuReading>,
 }
 
@@ -33,6 +34,7 @@ impl GpuSample {
     }
 }
 
+/// Where a GPU is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuPlace {
     /// PCI address, `DDDD:BB:DD.F`.
@@ -43,6 +45,7 @@ pub struct GpuPlace {
     pub node: Option<u32>,
 }
 
+/// One GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuReading {
     /// Where it is; `None` when its driver does not tell.

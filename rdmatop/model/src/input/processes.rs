@@ -42,6 +42,7 @@ pub struct MappingsSample {
     pub processes: Vec<MappingCount>,
 }
 
+/// Mappings of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingCount {
     /// Process id.
@@ -79,6 +80,7 @@ pub struct TcpTotals {
     pub moved: [u64; 2],
     /// Of these since the reading before.
     pub lately: [u64; 2],
+    /// Connections that are open.
     pub connections: u32,
     /// The other end of the connection that moves most.
     pub busiest: Option<SocketAddr>,
@@ -134,7 +136,9 @@ pub struct ProcessFacts {
     pub cmdline: Option<String>,
     /// User id.
     pub uid: Option<u32>,
+    /// User name.
     pub user: Option<String>,
+    /// Cgroup path.
     pub cgroup: Option<String>,
     /// Container, pod or job that the cgroup names, for display.
     pub workload: Option<String>,

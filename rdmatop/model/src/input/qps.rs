@@ -8,19 +8,23 @@ use crate::{
     ib::{Gid, QpState, QpType},
 };
 
+/// Dump of QPs.
 #[derive(Clone, Debug, Default)]
 pub struct QpsSample {
     /// `CLOCK_MONOTONIC` **before** the dump began, ns: events after this time win over the dump.
     pub mono_ns: u64,
     /// Indices of the devices that were dumped completely; a QP of theirs that is not listed is gone.
     pub complete: Vec<u32>,
+    /// The QPs.
     pub qps: Vec<QpReading>,
     /// What could not be read.
     pub errors: Vec<Cause>,
 }
 
+/// One QP of a dump.
 #[derive(Clone, Debug)]
 pub struct QpReading {
+    /// Device index.
     pub device_index: u32,
     /// Port, when the kernel gave one.
     pub port: Option<u32>,
@@ -38,12 +42,14 @@ pub struct QpReading {
     pub rq_psn: Option<u32>,
     /// Owner; `None` for kernel QPs and for orphans.
     pub pid: Option<u32>,
+    /// Kernel consumer's name.
     pub kern_name: Option<String>,
 }
 
 /// The PSNs of a queue pair that was asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct PsnReading {
+    /// Device index.
     pub device_index: u32,
     /// Port, when the kernel gave one.
     pub port: Option<u32>,

@@ -49,6 +49,7 @@ pub struct Judgement {
     /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter
     /// cannot make a port look unexplained.
     pub unexplained: AllUnexplained,
+    /// Scale of bars.
     pub scale: Scale,
     /// Number of probes that are on, partly on, broken, and not supported by this kernel. Probes for a driver
     /// that is not loaded are not counted.
@@ -91,6 +92,7 @@ struct Rows {
 pub struct PathKey {
     /// [`DeviceRow::uid`](crate::facts::DeviceRow::uid).
     pub device: u64,
+    /// Port of the device.
     pub port: u32,
     /// [`ProcessRow::uid`](crate::facts::ProcessRow::uid).
     pub process: u64,

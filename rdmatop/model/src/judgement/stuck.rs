@@ -156,10 +156,12 @@ fn rests(qp: &QpRow) -> bool {
         && sent.iter().rev().take(QUIET).all(|point| *point == Some(0.0))
 }
 
+/// A stuck QP: which one, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StuckQp {
     /// [`QpRow::uid`].
     pub uid: u64,
+    /// Device name.
     pub device: Arc<str>,
     /// QP number.
     pub qpn: u32,

@@ -77,6 +77,7 @@ pub struct Totals {
     pub rx: Sum,
     /// Send WRs finished per second, of all processes.
     pub wr: Sum,
+    /// Live QPs.
     pub qps: u64,
     /// There may be more QPs: rdmatop leaves devices alone, and of those it knows only QPs whose creation a
     /// program saw.

@@ -13,7 +13,9 @@ use crate::{
 /// A quantity of a device that cannot be observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unobserved {
+    /// Device name.
     pub device: Arc<str>,
+    /// Which quantity.
     pub what: Quantity,
     /// How many QPs of the device this concerns; `None`: all.
     pub qps: Option<u64>,

@@ -168,6 +168,7 @@ pub struct Watched {
 }
 
 impl Watched {
+    /// The beginning of a watch.
     pub fn new(watch: u64, qp: u64) -> Self {
         Self {
             watch,
@@ -176,6 +177,7 @@ impl Watched {
         }
     }
 
+    /// The number of the watch.
     pub fn watch(&self) -> u64 {
         self.watch
     }
@@ -185,6 +187,7 @@ impl Watched {
         self.qp
     }
 
+    /// The QP is gone.
     pub fn is_gone(&self) -> bool {
         self.state == WatchState::Gone
     }

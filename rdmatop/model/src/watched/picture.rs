@@ -44,6 +44,7 @@ pub struct Picture {
     pub forgotten: u64,
 }
 
+/// A slot of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// How many send work requests were posted.

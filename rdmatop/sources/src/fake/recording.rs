@@ -20,6 +20,7 @@ const MAGIC: &[u8; 8] = b"rdmanl\x00\x01";
 pub struct Exchange {
     /// Port id of the socket that asked.
     pub portid: u32,
+    /// The request.
     pub request: Vec<u8>,
     /// Datagrams received, in order.
     pub datagrams: Vec<Vec<u8>>,
@@ -28,12 +29,16 @@ pub struct Exchange {
 /// Exchanges in the order they happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
+    /// A comment: what was recorded.
     pub comment: String,
+    /// The exchanges.
     pub exchanges: Vec<Exchange>,
 }
 
+/// A file that is no recording.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RecordingError {
+    /// Other first bytes than a recording's.
     #[error("not a recording of RDMA netlink, or of another version")]
     Magic,
     /// A frame that does not fit, has an unknown kind, or is out of place.

@@ -32,6 +32,7 @@ const EVERY: u64 = 1_000_000_000;
 /// How long the last reading is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The GPUs of this machine.
 #[derive(Debug)]
 pub struct Gpus {
     ask: SyncSender<()>,

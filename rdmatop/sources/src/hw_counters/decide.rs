@@ -22,6 +22,7 @@ pub struct Seen<'a> {
     pub binding: Binding,
     /// Counters that QPs of the port are bound to.
     pub bound: usize,
+    /// Optional counters of the port.
     pub optional: &'a [OptionalCounter],
 }
 

@@ -22,10 +22,13 @@ use rdmatop_common::provider::Counted;
 pub struct Present {
     /// Name, safe to print.
     pub name: String,
+    /// Index.
     pub index: u32,
+    /// Node GUID.
     pub node_guid: Option<u64>,
     /// Inode of the device's directory in sysfs.
     pub inode: Option<u64>,
+    /// Number of ports.
     pub ports: u32,
 }
 
@@ -37,6 +40,7 @@ pub trait Kernel {
     fn dirs(&mut self) -> Option<Vec<OsString>>;
     /// Index and name of each device, safe to print; asks no driver.
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError>;
+    /// The device with this index.
     fn device(&mut self, index: u32) -> Result<Present, NetlinkError>;
     /// Whether the device of this name is in some network namespace.
     fn is_anywhere(&mut self, name: &str) -> bool;
@@ -45,6 +49,7 @@ pub trait Kernel {
     fn binds(&mut self, device: &Present) -> Option<bool>;
     /// How QPs of a port are bound.
     fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError>;
+    /// Counters that QPs are bound to.
     fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError>;
     /// Optional counters; none where the kernel or the driver has none.
     fn optional(&mut self, device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError>;

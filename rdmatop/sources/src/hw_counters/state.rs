@@ -21,9 +21,11 @@ pub struct Changed {
     pub device: String,
     /// Device index. A renaming keeps it; the numbers start again when ib_core is loaded again.
     pub index: u32,
+    /// Node GUID.
     pub node_guid: Option<u64>,
     /// Inode of its directory in sysfs. The kernel gives a number once per boot, and a renaming keeps it.
     pub inode: Option<u64>,
+    /// Port number.
     pub port: u32,
     /// Whether QPs are bound to the optional counters too.
     pub bind_optional: bool,
@@ -31,12 +33,14 @@ pub struct Changed {
     pub optional: Option<[Vec<u32>; 2]>,
 }
 
+/// What `--hw-counters` has changed and has to take back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
     version: u32,
     /// The boot in which the changes were made (/proc/sys/kernel/random/boot_id): no change outlives it.
     pub boot: String,
+    /// The ports.
     pub ports: Vec<Changed>,
 }
 
@@ -81,6 +85,10 @@ impl Changes {
 }
 
 /// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     match Changes::parse(raw) {

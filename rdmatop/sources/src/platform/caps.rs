@@ -38,6 +38,7 @@ impl Capability {
     }
 }
 
+/// A set of capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities(u64);
 

@@ -10,6 +10,7 @@ use rdmatop_base::text;
 pub enum SymbolHome {
     /// The symbol is in vmlinux.
     Kernel,
+    /// The symbol is in this module.
     Module(String),
 }
 

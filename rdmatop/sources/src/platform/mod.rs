@@ -77,6 +77,7 @@ impl Platform {
         }
     }
 
+    /// One of `modules`.
     pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
         self.modules.iter().find(|module| module.name == name)
     }

@@ -37,8 +37,10 @@ pub const NICS: [&str; 19] = [
     "vmw_pvrdma",
 ];
 
+/// One module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleFacts {
+    /// Name with underscores.
     pub name: String,
     /// Loaded and live, or built into the kernel as far as sysfs shows.
     pub loaded: bool,

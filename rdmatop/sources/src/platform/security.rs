@@ -18,6 +18,7 @@ pub enum Lockdown {
 pub struct Security {
     /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
     pub perf_event_paranoid: Option<i64>,
+    /// Lockdown mode.
     pub lockdown: Option<Lockdown>,
     /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
     pub kprobes: Option<bool>,

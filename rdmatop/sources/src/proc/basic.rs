@@ -27,6 +27,7 @@ pub struct ProcBasic {
     pub uid: Option<u32>,
     /// The user's name, if it is in `/etc/passwd`.
     pub user: Option<String>,
+    /// Cgroup and workload.
     pub cgroup: Option<Cgroup>,
 }
 

@@ -48,14 +48,18 @@ pub struct ProcDetail {
 /// A part of the details, read from one file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
+    /// The command line.
     CommandLine,
+    /// The environment.
     Environment,
+    /// Libraries that it has loaded.
     Libraries,
     /// The device files that it finds.
     VerbsFiles,
 }
 
 impl Part {
+    /// What the views show.
     pub const SHOWN: &[Self] = &[Self::CommandLine, Self::Environment, Self::Libraries];
 
     /// What it is called.

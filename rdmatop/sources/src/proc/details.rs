@@ -52,7 +52,9 @@ pub enum Asker {
 /// A question.
 #[derive(Clone, Debug)]
 pub struct Ask {
+    /// About which process.
     pub process: ProcKey,
+    /// The process's user.
     pub user: Option<u32>,
     /// The process's name, safe to print.
     pub name: String,

@@ -9,6 +9,7 @@ use crate::root::Root;
 /// A process with a number that was searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbered {
+    /// Which process.
     pub key: ProcKey,
     /// Name.
     pub comm: String,

@@ -33,6 +33,7 @@ impl Users {
         Self { names }
     }
 
+    /// The name of a user.
     pub fn name(&self, uid: u32) -> Option<&str> {
         self.names.get(&uid).map(String::as_str)
     }

@@ -11,6 +11,7 @@ use crate::clock::{Span, timed};
 use crate::root::{Root, meaningful, parse_u64};
 use rdmatop_base::text;
 
+/// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterGroup {
     /// `counters/`: names fixed by the IB specification. rxe has no such directory; drivers without a PMA
@@ -111,6 +112,7 @@ impl CounterFiles {
         }
     }
 
+    /// Which counters these are.
     pub fn group(&self) -> CounterGroup {
         self.group
     }

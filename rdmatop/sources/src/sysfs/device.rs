@@ -27,6 +27,7 @@ pub struct DeviceFacts {
     pub software: bool,
     /// The entry is listed and its target is missing: the container lacks the `/sys/devices` of the host.
     pub dangling: bool,
+    /// Ports by number.
     pub ports: Vec<PortFacts>,
 }
 

@@ -16,6 +16,7 @@ pub struct PciFacts {
     pub path: Arc<[String]>,
     /// NUMA node; `None` where the kernel reports none (-1).
     pub numa_node: Option<u32>,
+    /// The link as it was negotiated.
     pub current: Option<PcieLink>,
     /// The link that the device is capable of.
     pub max: Option<PcieLink>,

@@ -30,6 +30,7 @@ impl Rate {
 pub struct PortFacts {
     /// Port number, from 1.
     pub port: u32,
+    /// Line rate.
     pub rate: Option<Rate>,
     /// "`InfiniBand`" or "Ethernet".
     pub link_layer: Option<String>,

@@ -36,6 +36,10 @@ use rdmatop_model::{
 };
 
 /// For `rdmatop::fuzz`: each count that is read from an answer of sock_diag stands in it.
+///
+/// # Panics
+///
+/// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
     for message in Messages::new(raw).flatten() {
@@ -88,6 +92,7 @@ impl Taken {
     }
 }
 
+/// One look.
 #[derive(Clone, Debug)]
 pub struct TcpLook {
     /// The connections that this look has found.

@@ -81,6 +81,7 @@ impl Opened {
         pages::are_one(&self.file, other, offset)
     }
 
+    /// The open file.
     pub fn file(&self) -> &File {
         &self.file
     }

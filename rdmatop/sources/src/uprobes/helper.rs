@@ -69,7 +69,9 @@ pub fn helper_is(test: &'static str) {
 /// A purpose for which a helper reads processes; each has helpers of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
+    /// Details of processes.
     Details,
+    /// What programs post with.
     Posts,
 }
 
@@ -98,6 +100,7 @@ enum Question {
 /// probe on: it says where to look in a file, and the file has to confirm it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Posts {
+    /// The functions as pointers.
     pub found: Functions,
     /// Places of `post_send` and `post_recv`.
     pub plain: [Option<Place>; 2],
@@ -123,6 +126,7 @@ pub struct Mapped {
 }
 
 impl Posts {
+    /// The file of a place.
     pub fn file(&self, place: &Place) -> Option<&Mapped> {
         let of_it = |(range, _): &&((u64, u64), Mapped)| *range == place.range;
         self.files.iter().find(of_it).map(|(_, file)| file)
@@ -138,6 +142,7 @@ pub enum Unanswered {
     Lost,
 }
 
+/// A helper.
 #[derive(Debug)]
 pub struct Helper {
     /// `None` once it was killed.
@@ -204,6 +209,7 @@ fn of_tests(test: &str) -> Command {
 }
 
 impl Helper {
+    /// Starts a helper.
     pub fn start(purpose: Purpose) -> io::Result<Self> {
         let command = program()?;
         // The rights of a thread pass to its children where they are ambient; those of root do so anyway.

@@ -51,10 +51,12 @@ impl Advice {
         &self.start
     }
 
+    /// What is missing.
     pub fn missing(&self) -> &[Cause] {
         &self.missing
     }
 
+    /// The notes about it.
     pub fn notes(&self) -> &[Cause] {
         &self.notes
     }

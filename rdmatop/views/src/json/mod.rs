@@ -12,6 +12,7 @@ use rdmatop_model::snapshot::{Health, SCHEMA, Snapshot};
 #[cfg(test)]
 mod document_tests;
 
+/// Writes the snapshot as one line.
 pub fn snapshot(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     line(out, snapshot)
 }

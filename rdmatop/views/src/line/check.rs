@@ -9,6 +9,7 @@ use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none, unseen_qps};
 use rdmatop_model::snapshot::{SCHEMA, Snapshot};
 
+/// The worst of the findings.
 pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }

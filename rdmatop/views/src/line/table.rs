@@ -2,6 +2,7 @@
 
 use rdmatop_base::text;
 
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.

@@ -24,6 +24,7 @@ struct Term {
     negate: bool,
 }
 
+/// A parsed filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     text: String,

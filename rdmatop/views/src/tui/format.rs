@@ -24,6 +24,7 @@ impl Units {
         }
     }
 
+    /// Bytes in this unit.
     pub fn of_bytes(self, bytes: f64) -> f64 {
         match self {
             Self::Bits => bytes * 8.0,
@@ -32,6 +33,7 @@ impl Units {
     }
 }
 
+/// The text for unknown.
 pub const UNKNOWN: &str = "-";
 
 /// A number in at most six columns: `7`, `999`, `1.23k`, `45.6M`, `789G`.
@@ -120,6 +122,7 @@ pub fn total_mark(counter: &Counter) -> &'static str {
     mark(counter.total_known(), counter.source)
 }
 
+/// Rate of a counter, as it is.
 pub fn rate(counter: Option<&Counter>) -> String {
     known(counter.and_then(|c| Some((c, c.rate?))), |(c, r)| {
         format!("{}{}", rate_mark(c), si(r))
@@ -133,6 +136,7 @@ pub fn byte_rate(counter: Option<&Counter>, units: Units) -> String {
     })
 }
 
+/// Total of a counter.
 pub fn total(counter: Option<&Counter>) -> String {
     known(counter, |c| format!("{}{}", total_mark(c), count(c.total)))
 }

@@ -126,6 +126,7 @@ impl Glyphs {
         (filled, self.track.repeat(width.saturating_sub(used)))
     }
 
+    /// One cell of a sparkline.
     pub fn spark(&self, value: Option<f64>, max: f64) -> &'static str {
         let Some(value) = value else { return self.gap };
         if max <= 0.0 || value <= 0.0 {

@@ -10,6 +10,7 @@ mod table;
 
 pub use table::BINDINGS;
 
+/// The user's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Leave.
@@ -18,6 +19,7 @@ pub enum Action {
     Suspend,
     /// One step back: menu, detail, follow, filter.
     Back,
+    /// Move by rows.
     Move(isize),
     /// Move by screens.
     Page(isize),
@@ -25,10 +27,13 @@ pub enum Action {
     Top,
     /// Last row.
     Bottom,
+    /// Scroll columns.
     Scroll(isize),
     /// Open the detail pane, then the whole screen, then close.
     Detail,
+    /// Scroll the detail pane.
     DetailScroll(isize),
+    /// A tab.
     Go(Tab),
     /// The next or previous tab.
     Step(isize),
@@ -36,6 +41,7 @@ pub enum Action {
     Search,
     /// Next or previous match.
     Match(isize),
+    /// Type a filter.
     Filter,
     /// Choose the sort column.
     SortMenu,
@@ -43,13 +49,17 @@ pub enum Action {
     SortStep(isize),
     /// Turn the order around.
     Invert,
+    /// Choose columns.
     ColumnMenu,
+    /// Freeze the screen.
     Freeze,
     /// Sample faster or slower.
     Refresh(isize),
+    /// Next theme.
     Theme,
     /// Bits or bytes.
     Units,
+    /// Tree or list.
     Tree,
     /// Events of the selected row.
     Follow,
@@ -78,7 +88,9 @@ pub enum Action {
 /// How much of a prompt is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
+    /// The last character.
     Char,
+    /// The last word.
     Word,
     /// Everything.
     All,
@@ -97,6 +109,7 @@ pub enum Scope {
     Help,
 }
 
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chord(pub K, pub KeyModifiers);
 
@@ -117,6 +130,7 @@ pub struct Binding {
     pub hint: Option<(u8, &'static str)>,
 }
 
+/// The meaning of `event` in `scope`.
 pub fn action(scope: Scope, event: KeyEvent) -> Option<Action> {
     // A character says already whether Shift was pressed. Keys with Alt and similar are not bound, and must
     // not act as the plain key.

@@ -12,6 +12,7 @@ use super::state::State;
 use super::tab::Tab;
 use super::text;
 
+/// The detail pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// The detail pane is closed.
@@ -36,10 +37,13 @@ pub struct Layout {
     pub findings: Rect,
     /// The first note, on every tab but Probes; one line or two.
     pub banner: Rect,
+    /// Tabs.
     pub tabs: Rect,
     /// Notes in full, on the Probes tab.
     pub notes: Rect,
+    /// Headings of the table.
     pub heading: Rect,
+    /// Rows of the table.
     pub rows: Rect,
     /// Detail pane, its title line included.
     pub detail: Rect,

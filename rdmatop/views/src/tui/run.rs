@@ -28,7 +28,9 @@ use input::{Reader, Signals};
 /// How the view starts.
 #[derive(Clone, Debug)]
 pub struct TuiOptions {
+    /// First tab.
     pub tab: Tab,
+    /// First filter.
     pub filter: String,
     /// Settings of this run, with the options of the command line.
     pub settings: Settings,
@@ -42,6 +44,7 @@ pub struct TuiOptions {
     pub message: Option<String>,
     /// Never use colour.
     pub no_color: bool,
+    /// `--uprobes` was given.
     pub uprobes: bool,
 }
 
@@ -124,6 +127,7 @@ pub enum Outcome {
 /// Why the view could not go on. The terminal has been given back.
 #[derive(Debug, thiserror::Error)]
 pub enum TuiError {
+    /// Output is no terminal.
     #[error("no terminal: standard output is not one; use --once, --json or --trace for plain output")]
     NotATerminal,
     /// No terminal to read keys from: without keys the user could not leave.
@@ -135,6 +139,7 @@ pub enum TuiError {
     /// The terminal went away (EIO, SIGHUP).
     #[error("the terminal went away; nothing more can be shown")]
     Gone,
+    /// The terminal failed in another way.
     #[error("terminal: {0}")]
     Io(#[source] io::Error),
 }

@@ -25,6 +25,7 @@ const HEAD: &str =
 const LARGEST: u64 = 1 << 20;
 /// Slowest refresh that a key or this file may set; `--delay` may set a slower one.
 pub const SLOWEST: Duration = Duration::from_mins(1);
+/// Fastest refresh.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
 /// Settings of the live view. Unknown keys, tables and columns are errors, so that typing mistakes are
@@ -36,6 +37,7 @@ pub struct Settings {
     pub theme: String,
     /// `bits` or `bytes`.
     pub units: Units,
+    /// Processes as a tree.
     pub tree: bool,
     /// Stuck QPs on top of their table, whatever its order.
     pub stuck_first: bool,
@@ -112,6 +114,7 @@ impl Default for Settings {
 /// and the environment contain.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
+    /// The file cannot be read or written.
     #[error("settings {path}: {source}", path = safe(path))]
     Io {
         /// The file.
@@ -119,6 +122,7 @@ pub enum SettingsError {
         /// What the system said.
         source: io::Error,
     },
+    /// This version does not understand the file.
     #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
     Broken {
         /// The file.
@@ -126,6 +130,7 @@ pub enum SettingsError {
         /// What is not understood, in one line.
         why: String,
     },
+    /// The file is below a directory of another user's, whose word root does not take.
     #[error(
         "settings {path}: {owner} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
         path = safe(path), owner = safe(owner)

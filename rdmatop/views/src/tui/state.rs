@@ -32,23 +32,31 @@ pub use super::layout::Detail;
 /// The complete state of the live view.
 #[derive(Debug)]
 pub struct State {
+    /// The tab.
     pub tab: Tab,
+    /// The tables, by tab.
     pub tables: [TableState; 7],
     /// Menu or prompt.
     pub mode: Mode,
+    /// Detail pane.
     pub detail: Detail,
     /// First line of the detail pane.
     pub detail_offset: usize,
     /// The pane of work requests, which covers the table.
     pub work: Option<WorkPane>,
+    /// Which programs are probed.
     pub probing: Probing,
+    /// The search text.
     pub search: String,
+    /// The filter.
     pub filter: Filter,
     /// The row whose events are shown.
     pub follow: Option<Follow>,
+    /// The snapshot on the screen.
     pub snapshot: Arc<Snapshot>,
     /// Newest snapshot, while the screen is frozen.
     pub newer: Option<Arc<Snapshot>>,
+    /// The screen is frozen.
     pub frozen: bool,
     /// Events.
     pub trace: TraceLog,
@@ -60,6 +68,7 @@ pub struct State {
     pub tail: bool,
     /// The user's choices.
     pub settings: Settings,
+    /// The settings have changed.
     pub settings_changed: bool,
     /// Time between samples.
     pub delay: Duration,
@@ -151,6 +160,7 @@ impl State {
         }
     }
 
+    /// The next theme.
     pub fn next_theme(&mut self) {
         self.theme = (self.theme + 1) % theme::THEMES.len();
         let name = theme::THEMES[self.theme].name;
@@ -164,6 +174,7 @@ impl State {
         columns::spec(self.tab)
     }
 
+    /// The state of the tab's table.
     pub fn table(&self) -> &TableState {
         &self.tables[self.tab.index()]
     }
@@ -396,6 +407,7 @@ impl State {
             })
     }
 
+    /// The layout.
     pub fn layout(&self) -> Layout {
         Layout::of(self)
     }
@@ -429,6 +441,7 @@ impl State {
         self.settings.columns.get(table_name(self.tab))
     }
 
+    /// Switches a column on or off.
     pub fn switch_column(&mut self, column: &Column) {
         let on = !self.column_on(column);
         let table = self
@@ -488,6 +501,7 @@ impl State {
         table::fit(&on, &chosen, self.table().skip, width)
     }
 
+    /// Goes to a tab.
     pub fn go(&mut self, tab: Tab) {
         if self.tab != tab {
             self.work = None;

@@ -33,6 +33,7 @@ impl Tab {
         Self::Findings,
     ];
 
+    /// Place in [`Self::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

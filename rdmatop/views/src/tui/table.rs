@@ -58,9 +58,11 @@ pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool
 /// A column on the screen.
 #[derive(Clone, Copy)]
 pub struct Placed {
+    /// The column.
     pub column: &'static Column,
     /// From the left edge of the table.
     pub x: u16,
+    /// Width.
     pub width: u16,
 }
 

@@ -65,6 +65,7 @@ type Ink = (Option<(u8, u8, u8)>, Color);
 /// A theme. The inks: title, good, warn, bad, tx, rx, accent; then dim, and the selection's background.
 #[derive(Debug)]
 pub struct Theme {
+    /// Name in the settings.
     pub name: &'static str,
     /// Who the theme is for.
     pub about: &'static str,
@@ -184,6 +185,7 @@ pub fn by_name(name: &str) -> Option<usize> {
 /// A theme on a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint {
+    /// The theme.
     pub theme: &'static Theme,
     /// The terminal's colours.
     pub depth: Depth,
@@ -258,6 +260,7 @@ fn cube((r, g, b): (u8, u8, u8)) -> u8 {
     16 + 36 * level(r) + 6 * level(g) + level(b)
 }
 
+/// The tone of a stuck QP.
 pub fn stuck_tone(stuck: Stuck) -> Tone {
     if stuck.is_wrong() { Tone::Bad } else { Tone::Warn }
 }

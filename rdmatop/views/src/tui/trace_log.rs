@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rdmatop_model::event::Event;
 
+/// Events kept.
 pub const KEPT: usize = 10_000;
 // The memory that the log may take, besides names that events share.
 const _: () = assert!(KEPT * size_of::<Event>() <= 3 << 20, "events have grown");
@@ -21,12 +22,14 @@ pub enum Follow {
         /// Number.
         qpn: u32,
     },
+    /// Events of one process.
     Process {
         /// Process id.
         pid: u32,
         /// Name, for display.
         comm: Arc<str>,
     },
+    /// Events of one device.
     Device(Arc<str>),
 }
 

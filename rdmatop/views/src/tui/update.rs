@@ -74,6 +74,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
     state.show_cursor();
 }
 
+/// Takes a key.
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
     let had_message = state.message.take().is_some();
     let scope = match state.mode {

@@ -77,22 +77,6 @@ fn the_busier_direction_counts_and_the_verdict_begins_at_its_share() {
 }
 
 #[test]
-fn a_job_has_the_source_of_its_rank_that_says_least() {
-    let mut s = alone(0.9 * FULL, 0.0);
-    add(&mut s, 2, 0.9 * FULL, 0.0);
-    for (row, source) in s.processes.iter_mut().zip([Source::Psn, Source::Port]) {
-        row.workload = Some("slurm 7".into());
-        row.recent.as_mut().unwrap().source = source;
-    }
-    // The one whose source says more was averaged for longer.
-    recent(&mut s).ns = 29 * S;
-    let s = s.judged(None);
-    let bounds = s.judgement.bounds(&s, &[]);
-    let bound = bounds[0].as_ref().unwrap();
-    assert_eq!((bound.processes, bound.source), (2, Source::Psn));
-}
-
-#[test]
 fn a_short_time_gives_a_share_and_no_verdict() {
     let mut s = alone(0.9 * FULL, 0.0);
     recent(&mut s).ns = 10 * S;

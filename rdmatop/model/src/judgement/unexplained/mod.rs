@@ -52,7 +52,9 @@ const TELLING: [&str; 9] = [
 /// A port that moves data which no known queue pair can have moved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unexplained {
+    /// Device name.
     pub device: Arc<str>,
+    /// Port number.
     pub port: u32,
     /// Why that is so, and who has the device open.
     pub cause: Cause,

@@ -32,6 +32,7 @@ pub use crate::line::table::Align;
 /// What a cell is drawn from.
 #[derive(Clone, Copy)]
 pub struct Ctx<'a> {
+    /// The snapshot that is on the screen.
     pub snapshot: &'a Snapshot,
     /// The events that are kept.
     pub trace: &'a TraceLog,
@@ -49,6 +50,7 @@ pub type Piece = Cow<'static, str>;
 pub struct Cell(pub Vec<(Piece, Tone)>);
 
 impl Cell {
+    /// One piece.
     pub fn new(text: impl Into<Piece>, tone: Tone) -> Self {
         Self(vec![(text.into(), tone)])
     }
@@ -91,13 +93,21 @@ impl Cell {
 /// A field of a table, for the rows of a tab.
 #[derive(Clone, Copy, Debug)]
 pub enum Of {
+    /// A field of a process.
     Process(&'static Field<ProcessRow>),
+    /// A field of a QP.
     Qp(&'static Field<QpRow>),
+    /// A field of a port.
     Port(&'static Field<PortRow>),
+    /// A field of the device of a port.
     Device(&'static Field<DeviceRow>),
+    /// A field of a verb.
     Verb(&'static Field<VerbRow>),
+    /// A field of an event.
     Event(&'static Field<Event>),
+    /// A field of a program.
     Probe(&'static Field<ProbeVerdict>),
+    /// A field of a finding.
     Finding(&'static Field<Finding>),
 }
 
@@ -150,6 +160,7 @@ type DrawAt = Box<dyn Fn(&Ctx<'_>, usize, usize) -> Cell + Send + Sync>;
 /// Finds the row at a place of the table.
 type Row<R> = for<'a> fn(&Ctx<'a>, usize) -> Option<&'a R>;
 
+/// A column of a table.
 pub struct Column {
     /// The field.
     pub of: Of,
@@ -161,6 +172,7 @@ pub struct Column {
     pub priority: u8,
     /// Least and greatest width.
     pub width: (u16, u16),
+    /// Alignment.
     pub align: Align,
     /// Shown unless the user hides it.
     pub on: bool,
@@ -205,6 +217,7 @@ impl Column {
         }
     }
 
+    /// The cell of a row, in `width` columns.
     pub fn cell(&self, ctx: &Ctx<'_>, at: usize, width: usize) -> Cell {
         match &self.draw {
             Some(draw) => draw(ctx, at, width),
@@ -276,14 +289,19 @@ pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
 /// Identity of a row, so that the cursor stays on it when the table is sorted again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowKey {
+    /// A process.
     Process(u64),
+    /// A QP.
     Qp(u64),
+    /// A port of a device.
     Port(u64, u32),
+    /// A verb of a process.
     Verb(Option<u64>, u32, Arc<str>),
     /// An event, by its number in the log.
     Event(u64),
     /// A program.
     Probe(usize),
+    /// A finding.
     Finding(FindingId, About),
 }
 
@@ -323,6 +341,7 @@ pub struct Spec {
     pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
     /// Number of rows.
     pub len: fn(&Ctx<'_>) -> usize,
+    /// Identity of a row.
     pub row: fn(&Ctx<'_>, usize) -> RowKey,
     /// Whether a row belongs to the past and is drawn dim.
     pub faded: fn(&Ctx<'_>, usize) -> bool,
@@ -336,6 +355,7 @@ impl Spec {
         &self.fields.columns
     }
 
+    /// A column by its id.
     pub fn column(&self, id: &str) -> Option<&Column> {
         self.columns().iter().find(|column| column.id == id)
     }
@@ -354,6 +374,7 @@ impl Spec {
 pub(super) use findings::tone as finding_tone;
 pub(super) use probes::word as probe_word;
 
+/// The table of a tab.
 pub fn spec(tab: Tab) -> &'static Spec {
     match tab {
         Tab::Processes => &processes::SPEC,

@@ -22,6 +22,7 @@ use super::state::State;
 use super::text;
 use super::theme::Tone;
 
+/// Title of the pane.
 pub fn title(state: &State) -> String {
     let snapshot = &state.snapshot;
     match (state.table().selected.as_ref(), state.selected()) {
@@ -48,6 +49,7 @@ pub fn title(state: &State) -> String {
     }
 }
 
+/// Lines of the pane in `width` columns.
 pub fn lines(state: &State, width: usize) -> Vec<Cell> {
     let snapshot = &state.snapshot;
     match (state.table().selected.as_ref(), state.selected()) {

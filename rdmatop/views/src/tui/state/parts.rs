@@ -25,13 +25,16 @@ pub enum Mode {
     },
     /// Choosing the sort column.
     Sort(usize),
+    /// Choosing columns.
     Columns(usize),
     /// The list of keys, scrolled by lines.
     Help(usize),
 }
 
+/// The state of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableState {
+    /// Sort column.
     pub sort: String,
     /// Largest first.
     pub down: bool,
@@ -49,10 +52,12 @@ pub struct TableState {
     pub(super) made_for: Option<u64>,
 }
 
+/// The pane of work requests of one QP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkPane {
     /// `uid` of the QP.
     pub qp: u64,
+    /// The QP's device.
     pub device: Arc<str>,
     /// The QP's number.
     pub qpn: u32,
