@@ -34,12 +34,12 @@ impl<T> Ordered<T> for [T] {
     }
 }
 
-/// The one sort for all types.
+/// Sorts places of any list: std compiles this sort once, whatever the list holds.
 fn sort(places: &mut [usize], compare: &mut dyn FnMut(usize, usize) -> Ordering) {
     places.sort_by(|a, b| compare(*a, *b));
 }
 
-/// Puts each item into a tree.
+/// Collects an iterator into a tree, item by item.
 pub trait Gather: Iterator + Sized {
     /// As `collect`, for a `BTreeMap` or a `BTreeSet`.
     fn gather<C: Default + Extend<Self::Item>>(self) -> C {

@@ -351,7 +351,7 @@ fn parse_writer(word: &str) -> Prefix {
     })
 }
 
-/// A process's number.
+/// Reads the number of a process: digits alone, and no more than the kernel gives.
 pub(super) fn number(word: &str) -> Option<u32> {
     let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
     word.parse().ok().filter(|number| digits && *number <= LAST_PID)

@@ -79,7 +79,7 @@ fn list(dir: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry> + use<>> {
     Ok(fs::read_dir(dir)?.flatten())
 }
 
-/// A process in a walk.
+/// Names a process whose open files the walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Its number.

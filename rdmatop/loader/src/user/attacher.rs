@@ -27,7 +27,7 @@ pub(super) const MOST_FUNCTIONS: usize = 128;
 /// How often to look for probes that no program can hit any more, ns.
 const TIDY_NS: u64 = 1_000_000_000;
 
-/// Loaded programs by name.
+/// The programs that the loader has loaded, by name.
 pub(super) type Programs = BTreeMap<&'static str, OwnedFd>;
 
 pub(super) struct Probes {
@@ -45,7 +45,7 @@ impl Probes {
     }
 }
 
-/// Why a function is not probed.
+/// Says why the attacher does not probe a function.
 pub(super) enum NotAttached {
     Full(Full),
     Refused(Obstacle),

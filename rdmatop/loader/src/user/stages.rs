@@ -22,7 +22,7 @@ const TRIES: u32 = 10;
 /// What is done about a program that could not be read.
 const AGAIN: &str = "it is asked again, after a longer time each time";
 
-/// How far a QP has come.
+/// Says how far a QP has come on the way to its probes.
 pub(super) enum Stage {
     /// Its functions are looked for from this time on, ns, after so many tries for which it was too early.
     Waits {
@@ -61,7 +61,7 @@ impl Stage {
     }
 }
 
-/// What the stages need.
+/// Holds what a QP needs to come from one stage to the next.
 pub(super) struct Means {
     pub(super) questions: Questions,
     pub(super) attacher: Attacher,

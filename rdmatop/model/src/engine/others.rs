@@ -50,7 +50,7 @@ struct Way {
     outside: f64,
 }
 
-/// A port with such counters.
+/// Keeps the last reading of a port on which queue pairs are bound to counters, and what two readings say.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     last: Option<Reading>,

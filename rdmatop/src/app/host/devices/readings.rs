@@ -121,7 +121,7 @@ impl Readings {
         self.readers.calm(self.schedule.is_calm());
     }
 
-    /// Which devices are slow.
+    /// Returns a note for each device that answers late.
     pub(super) fn notes(&self) -> Vec<Cause> {
         self.schedule.notes(now().mono_ns, self.readers.threads())
     }
