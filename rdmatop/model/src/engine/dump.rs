@@ -184,7 +184,7 @@ impl Machine {
         let known_peer = remote_qpn;
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns, &mut self.qps.shared_timelines);
+            qp.observe(state, began_ns);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {
