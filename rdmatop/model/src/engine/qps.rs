@@ -20,7 +20,7 @@ use super::{
     qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::ib::QpState;
+use crate::{ib::QpState, snapshot::Step};
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +72,8 @@ pub(super) struct Qps {
     /// Since when it may be wrong, until a dump that began later.
     repair_since: Option<u64>,
     pub(super) dumps: u32,
+    /// See [`Qp::observe`].
+    pub(super) timeline: Arc<Vec<Step>>,
 }
 
 impl Qps {
