@@ -194,7 +194,7 @@ fn labels(ports: &[PortRow], room: usize) -> (Vec<String>, usize) {
     (short, widest)
 }
 
-/// Names of ports, with their number where the device has several.
+/// Names of ports, with their number where the device has several, and how many links of a bond are up.
 fn whole_names(ports: &[PortRow]) -> Vec<String> {
     let single = |port: &PortRow| {
         ports
@@ -206,11 +206,14 @@ fn whole_names(ports: &[PortRow]) -> Vec<String> {
     ports
         .iter()
         .map(|port| {
-            if single(port) {
-                port.device.to_string()
-            } else {
-                format!("{}/{}", port.device, port.port)
+            let mut name = port.device.to_string();
+            if !single(port) {
+                let _ = write!(name, "/{}", port.port);
             }
+            if let Some(bond) = &port.bond {
+                let _ = write!(name, " {}/{}", bond.up().count(), bond.members.len());
+            }
+            name
         })
         .collect()
 }
