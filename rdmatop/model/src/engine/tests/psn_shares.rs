@@ -54,6 +54,8 @@ struct Shared {
     psns: BTreeMap<(u32, u32), [u32; 2]>,
     /// Counts of each device: packets and bytes, sent and received.
     counted: Vec<[u64; 4]>,
+    /// No queue pair comes or goes, and nobody lists them.
+    quiet: bool,
     /// How many ports each device has.
     ports: u32,
     /// How many PSNs were asked for in the last second.
@@ -76,6 +78,7 @@ impl Shared {
             pairs,
             psns: BTreeMap::new(),
             counted: vec![[1000; 4]; devices],
+            quiet: false,
             ports: 1,
             asked: 0,
             stands: false,
@@ -173,6 +176,9 @@ impl Shared {
             pid: Some(pair.pid),
             kern_name: None,
         };
+        if self.quiet {
+            return self.engine.tick(at(self.second * SECOND));
+        }
         let qps = self.pairs.iter().map(qp).collect();
         self.apply(Input::Qps(Box::new(QpsSample {
             mono_ns: self.second * SECOND,
@@ -611,4 +617,39 @@ proptest! {
             }
         }
     }
+}
+
+/// Forty refreshes of eight NICs with eight processes and 2,000 queue pairs, of which 64 move.
+fn refreshes(owner: impl Fn(u32) -> u32) -> Shared {
+    let pair = |n: u32| Pair {
+        device: n % 8,
+        ..sender(100 + n, 231 + owner(n), if n < 64 { 10_000 } else { 0 })
+    };
+    let mut nics = Shared::new(8, (0..2_000).map(pair).collect());
+    nics.seconds(2);
+    nics.quiet = true;
+    nics.seconds(40);
+    nics
+}
+
+/// docs/performance.md, "Shares", says how this and the next one are measured.
+#[test]
+#[ignore = "callgrind counts its instructions"]
+fn refreshes_of_processes_with_a_nic_each() {
+    let mut nics = refreshes(|n| n % 8);
+    let snapshot = nics.second(0);
+    assert_eq!(row(&snapshot, 231).traffic.tx_bytes.unwrap().source, Source::Port);
+    assert_eq!(nics.asked, 0);
+}
+
+#[test]
+#[ignore = "callgrind counts its instructions"]
+fn refreshes_of_processes_that_share_each_nic() {
+    let mut nics = refreshes(|n| n / 8 % 8);
+    let mut asked = 0;
+    for _ in 0..8 {
+        nics.second(0);
+        asked += nics.asked;
+    }
+    assert!((1400..=1600).contains(&asked), "200 each second: {asked}");
 }
