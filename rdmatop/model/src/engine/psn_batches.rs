@@ -146,34 +146,37 @@ impl Port {
     }
 
     /// Which of the queue pairs of a port that has too many are asked, each with its process. Those that
-    /// moved most explain most of its packets. The others are asked in turns, twice each: as many of one
-    /// process as of another, those first that have waited longest.
+    /// moved most explain most of its packets. The others are asked in turns, twice each, those first that
+    /// have waited longest.
     fn some(&self, all: &[(u32, Option<u64>)]) -> Vec<u32> {
-        let moved = all.iter().filter_map(|(qpn, _)| {
+        let moved = all.iter().filter_map(|(qpn, process)| {
             let packets = self.movers.get(qpn)?;
-            Some((u64::MAX - packets, *qpn))
+            Some((*process, (u64::MAX - packets, *qpn)))
         });
-        let moved: BTreeSet<(u64, u32)> = moved.gather();
-        let mut asked: Vec<u32> = moved.into_iter().take(MOVERS).map(|(_, qpn)| qpn).collect();
-        let room = SOME - asked.len();
-        let others = all.iter().copied().filter(|(qpn, _)| !asked.contains(qpn));
-        let (fresh, waiting): (Vec<_>, Vec<_>) = others.partition(|(qpn, _)| self.fresh.contains(qpn));
-        if !fresh.is_empty() {
-            asked.extend(fresh.into_iter().map(|(qpn, _)| qpn).take(room));
-            return asked;
+        let mut asked = fairly(moved, MOVERS);
+        let mut others: Vec<_> = all.iter().filter(|(qpn, _)| !asked.contains(qpn)).collect();
+        if others.iter().any(|(qpn, _)| self.fresh.contains(qpn)) {
+            others.retain(|(qpn, _)| self.fresh.contains(qpn));
         }
-        let mut of_process: BTreeMap<Option<u64>, BTreeSet<(u64, u32)>> = BTreeMap::new();
-        for (qpn, process) in waiting {
-            let turn = self.turns.get(&qpn).map_or(0, |turn| turn + 1);
-            of_process.entry(process).or_default().insert((turn, qpn));
-        }
-        let ranks = of_process.into_values().flat_map(|own| (0_usize..).zip(own));
-        let mut ranks: BTreeSet<(usize, (u64, u32))> = ranks.gather();
-        while let (true, Some((_, (_, qpn)))) = (asked.len() < SOME, ranks.pop_first()) {
-            asked.push(qpn);
-        }
+        let turn = |qpn| self.turns.get(qpn).map_or(0, |turn| turn + 1);
+        let others = others
+            .into_iter()
+            .map(|(qpn, process)| (*process, (turn(qpn), *qpn)));
+        asked.extend(fairly(others, SOME - asked.len()));
         asked
     }
+}
+
+/// The first of these queue pairs, each with its process and its place among those of that: as many of one
+/// process as of another.
+fn fairly(qps: impl Iterator<Item = (Option<u64>, (u64, u32))>, most: usize) -> Vec<u32> {
+    let mut of_process: BTreeMap<Option<u64>, BTreeSet<(u64, u32)>> = BTreeMap::new();
+    for (process, place) in qps {
+        of_process.entry(process).or_default().insert(place);
+    }
+    let ranks = of_process.into_values().flat_map(|own| (0_u64..).zip(own));
+    let ranks: BTreeSet<(u64, (u64, u32))> = ranks.gather();
+    ranks.into_iter().take(most).map(|(_, (_, qpn))| qpn).collect()
 }
 
 /// Keeps what was read of ports, and decides what is read next.
@@ -698,6 +701,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
         #[test]
         fn who_moves_is_found_however_many_idle_queue_pairs_others_have(
             processes in prop::collection::vec((1_u32..30, 0_u32..30), 1..20),
@@ -734,6 +738,24 @@ mod tests {
             let asked: BTreeSet<u32> = port.some(&all).into_iter().collect();
             prop_assert!(moves.is_subset(&asked));
         }
+    }
+
+    #[test]
+    fn who_resets_psns_of_many_does_not_keep_those_of_others_from_being_asked() {
+        // A modify sets any PSN, and moves no packet.
+        let mut port = Port {
+            movers: (0..900).map(|qpn| (qpn, 1 << 24)).collect(),
+            ..Port::default()
+        };
+        let all = (0..900).map(|qpn| (qpn, Some(u64::from(qpn / 300))));
+        let own = [(1000, Some(7)), (1001, Some(7))];
+        port.movers.extend([(1000, 70), (1001, 9)]);
+        let all: Vec<(u32, Option<u64>)> = all.chain(own).collect();
+        let asked = port.some(&all);
+        assert!(
+            asked[..MOVERS].contains(&1000) && asked[..MOVERS].contains(&1001),
+            "{asked:?}"
+        );
     }
 
     #[test]

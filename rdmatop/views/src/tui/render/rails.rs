@@ -302,8 +302,12 @@ mod tests {
         let mut two = ports(&["mlx5_bond_0", "mlx5_bond_1"]);
         for (port, second) in two.iter_mut().zip([true, false]) {
             let link = |up| Member {
+                name: "eth0".into(),
                 up: Some(up),
-                ..Member::default()
+                outside: false,
+                rate_bps: None,
+                tx_bytes: None,
+                rx_bytes: None,
             };
             port.bond = Some(Bond {
                 mode: None,
