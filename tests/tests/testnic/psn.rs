@@ -215,7 +215,7 @@ fn shares_by_psn_hold_where_a_card_moves_them() -> Result<()> {
         let wish = Wish::mlx5(&format!("mlx5_{number}")).set("uverbs", "1");
         let address = format!("10.5{number}.0.1");
         let port = nic.add(&wish.net(&format!("rail{number}"), &address, 9000, &[]))?;
-        let gid = port.gid("RoCE v2", &format!("0a3{}:0001", 2 + number))?;
+        let gid = port.gid("RoCE v2", &format!("0a{:02x}:0001", 50 + number))?;
         let mut holders = Vec::new();
         let mut qpns = vec![0; situation.pairs.len()];
         for user in 0..situation.users() {
