@@ -263,17 +263,22 @@ impl Batches {
         {
             port.forget();
         }
-        let mut numbers: BTreeMap<Place, Vec<(u32, Option<u64>)>> = BTreeMap::new();
-        if !shared.is_empty() {
+        let is_due = |(place, (_, moves)): &(&Place, &(u32, bool))| {
+            *moves || self.ports.get(place).is_none_or(|port| port.asked_ns == 0)
+        };
+        let due = shared
+            .iter()
+            .filter(is_due)
+            .map(|(place, _)| (*place, Vec::new()));
+        let mut numbers: BTreeMap<Place, Vec<(u32, Option<u64>)>> = due.gather();
+        if !numbers.is_empty() {
             for qp in qps.iter().filter(|qp| is_asked(qp)) {
-                let is_due = |place: &Place| {
-                    let was_read = self.ports.get(place).is_some_and(|port| port.asked_ns > 0);
-                    shared.get(place).is_some_and(|(_, moves)| *moves || !was_read)
-                };
-                if let Some(place) = qp.device_uid.zip(qp.port).filter(is_due) {
-                    numbers.entry(place).or_default().push((qp.qpn, qp.process_uid));
+                let place = qp.device_uid.zip(qp.port);
+                if let Some(of_port) = place.and_then(|place| numbers.get_mut(&place)) {
+                    of_port.push((qp.qpn, qp.process_uid));
                 }
             }
+            numbers.retain(|_, of_port| !of_port.is_empty());
         }
         let mut plan: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut turns: BTreeSet<(u64, Place)> = BTreeSet::new();
