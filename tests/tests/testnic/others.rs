@@ -1,4 +1,4 @@
-//! What a card counts of a process by its queue pairs is taken off what the others on its port can have moved.
+//! What a card counts of a process by its queue pairs is taken off what the others on its port moved at most.
 
 use std::{
     process::Command,
