@@ -14,6 +14,7 @@ pub mod kmod;
 pub mod lab;
 pub mod learn;
 pub mod library;
+pub mod links;
 pub mod maps;
 pub mod netns;
 pub mod nvme;

@@ -45,7 +45,12 @@ pub fn missing() -> Option<String> {
 impl NvmeTarget {
     /// Exports a null block device at the lab's device.
     pub fn up() -> Result<Self> {
-        let address = lab::address(lab::DEVICE)?;
+        Self::up_at(lab::address(lab::DEVICE)?)
+    }
+
+    /// Exports one at this address; one of a link alone has the name of the interface behind a `%`.
+    pub fn up_at(address: String) -> Result<Self> {
+        let family = if address.contains(':') { "ipv6" } else { "ipv4" };
         // From here on drop cleans up, whichever step fails.
         let target = Self { address };
         let address = &target.address;
@@ -63,7 +68,7 @@ impl NvmeTarget {
             echo 1 >subsystems/{NQN}/namespaces/1/enable
             mkdir ports/1
             echo rdma >ports/1/addr_trtype
-            echo ipv4 >ports/1/addr_adrfam
+            echo {family} >ports/1/addr_adrfam
             echo {address} >ports/1/addr_traddr
             echo {PORT} >ports/1/addr_trsvcid
             ln -s /sys/kernel/config/nvmet/subsystems/{NQN} ports/1/subsystems/{NQN}"
@@ -74,7 +79,11 @@ impl NvmeTarget {
 
     /// Connects to the target with one admin queue and one I/O queue.
     pub fn connect(&self) -> Result<Disk<'_>> {
-        let address = &self.address;
+        self.connect_by(&self.address)
+    }
+
+    /// Connects to it by this address.
+    pub fn connect_by(&self, address: &str) -> Result<Disk<'_>> {
         let before = controllers()?;
         fs::write(
             "/dev/nvme-fabrics",

@@ -2,14 +2,16 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::output,
     lab::{self, Lab},
-    nvme::{self, HOST, NvmeTarget, TARGET},
+    links::{Links, device},
+    nvme::{self, Disk, HOST, NvmeTarget, TARGET},
     rdmatop::Window,
     snapshot::{Row, Snapshot},
     table::Table,
+    uprobes,
     wait::{self, PATIENCE},
 };
 
@@ -38,12 +40,7 @@ fn nvme_over_rdma_is_counted_under_its_name_and_both_ends_agree() -> Result<()> 
     let disk = target.connect()?;
     disk.copy(true, BLOCKS)?;
     disk.copy(false, BLOCKS)?;
-    disk.disconnect()?;
-    // The target frees its QPs in a worker after the initiator has gone.
-    wait::until("the end of the consumers' QPs", PATIENCE, || {
-        let left = output(Command::new("rdma").args(["resource", "show", "qp"]));
-        left.is_ok_and(|text| !text.contains("type RC"))
-    })?;
+    ends(disk)?;
     let sample = window.close()?;
     let mut table = Table::default();
     for name in [HOST, TARGET] {
@@ -53,6 +50,115 @@ fn nvme_over_rdma_is_counted_under_its_name_and_both_ends_agree() -> Result<()> 
     table.equal("all", "lost_events", 0, sample.lost());
     table.check(&lab, "NVMe over RDMA, a kernel consumer");
     Ok(())
+}
+
+/// Ends the connection, and waits until the QPs of both sides are gone.
+fn ends(disk: Disk<'_>) -> Result<()> {
+    disk.disconnect()?;
+    // The target frees its QPs in a worker after the initiator has gone.
+    wait::until("the end of the consumers' QPs", PATIENCE, || {
+        let left = output(Command::new("rdma").args(["resource", "show", "qp"]));
+        left.is_ok_and(|text| !text.contains("type RC"))
+    })
+}
+
+const BYTES: [(&str, &str); 2] = [("tx_bytes", "sent_bytes"), ("rx_bytes", "rcvd_bytes")];
+
+/// What the driver has counted at these devices, sent and received.
+fn counted(devices: &[String; 2]) -> Result<[[u64; 2]; 2]> {
+    let mut all = [[0; 2]; 2];
+    for (device, counts) in devices.iter().zip(&mut all) {
+        for ((_, name), count) in BYTES.iter().zip(counts) {
+            *count = lab::hw_counter(device, name)?.with_context(|| format!("no {name} of {device}"))?;
+        }
+    }
+    Ok(all)
+}
+
+/// Where no program of ours counts its requests, as on a NIC.
+#[test]
+fn a_kernel_consumer_has_its_port_s_bytes_and_a_bound_beside_another() -> Result<()> {
+    let test = "bytes of kernel consumers by ports";
+    let Some(lab) = Lab::enter(test) else {
+        return Ok(());
+    };
+    if lab::hw_counter(lab::DEVICE, "sent_bytes")?.is_none() {
+        lab::skip(
+            test,
+            &format!("SoftRoCE of Linux {} counts no bytes", lab.release),
+        );
+        return Ok(());
+    }
+    if let Some(reason) = nvme::missing() {
+        lab::skip(test, &reason);
+        return Ok(());
+    }
+    let payload = BLOCKS * 4096;
+    let mut table = Table::default();
+    // Alone: each end on a device of its own.
+    let _links = Links::up(1)?;
+    let devices = [device(0, 0), device(0, 1)];
+    let [host, serves] = devices.each_ref().map(|device| format!("v{device}"));
+    let target = NvmeTarget::up_at(format!("{}%{serves}", link_local(&serves)?))?;
+    let before = counted(&devices)?;
+    let window = Window::open_with(&[], &uprobes::ENV)?;
+    let disk = target.connect_by(&format!("{}%{host}", link_local(&serves)?))?;
+    disk.copy(true, BLOCKS)?;
+    disk.copy(false, BLOCKS)?;
+    ends(disk)?;
+    let sample = window.close()?;
+    let after = counted(&devices)?;
+    for (end, name) in [HOST, TARGET].into_iter().enumerate() {
+        let row = sample.kernel_process(name)?;
+        for (way, (key, counter)) in BYTES.into_iter().enumerate() {
+            ensure!(row.source(key) == Some("port"), "{name}: {}", row.field(key));
+            let moved = after[end][way] - before[end][way];
+            ensure!(moved > payload, "{name}: {moved} bytes for {payload}");
+            table.equal(name, counter, moved, row.total(key));
+        }
+    }
+    drop(target);
+    // Both on one: what one sends is what the other receives, and each has a part of the port's bytes.
+    let target = NvmeTarget::up()?;
+    let device = [lab::DEVICE, lab::DEVICE].map(str::to_owned);
+    let [before, _] = counted(&device)?;
+    let window = Window::open_with(&[], &uprobes::ENV)?;
+    let disk = target.connect()?;
+    disk.copy(true, BLOCKS)?;
+    disk.copy(false, BLOCKS)?;
+    ends(disk)?;
+    let sample = window.close()?;
+    let [after, _] = counted(&device)?;
+    for name in [HOST, TARGET] {
+        for (way, (key, _)) in BYTES.into_iter().enumerate() {
+            let shown = sample.kernel_process(name)?.field(key);
+            ensure!(
+                shown["total"].is_null() && shown["rate"].is_null(),
+                "{name}: {shown}"
+            );
+            let rate = sample.port(lab::DEVICE, 1)?.rate(key).context("no rate")?;
+            let seconds = (after[way] - before[way]) as f64 / rate;
+            let most = shown["at_most"]["rate"].as_f64().context("no bound")? * seconds;
+            ensure!(most >= payload as f64, "{name}: {most} of {payload}: {shown}");
+            ensure!(
+                shown["at_least"]["total"].as_u64() <= Some(payload * 2),
+                "{name}: {shown}"
+            );
+        }
+    }
+    drop(target);
+    table.check(&lab, test);
+    Ok(())
+}
+
+/// The address of an interface that is of its link alone.
+fn link_local(netdev: &str) -> Result<String> {
+    let text = output(Command::new("ip").args(["-j", "-6", "address", "show", "dev", netdev]))?;
+    let list: serde_json::Value = serde_json::from_str(&text)?;
+    let address = list[0]["addr_info"][0]["local"].as_str();
+    Ok(address
+        .with_context(|| format!("{netdev} has no address: {text}"))?
+        .to_owned())
 }
 
 /// Checks what must hold for each consumer alone.

@@ -2,18 +2,18 @@
 //! with the headers that SoftRoCE counts since Linux 7.2. Each situation has a link of its own, and one
 //! window without programs on the data path (`RDMATOP_DATAPATHS=0`) sees them all.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, process::Command};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
-    child::output,
     lab::{self, Lab, skip},
+    links::{Links, SIDES, device},
     rdmatop::Window,
     snapshot::Snapshot,
     table::{Table, documented, say},
     traffic::{Traffic, id},
     uprobes,
-    wait::{self, PATIENCE},
+    wait::PATIENCE,
 };
 use serde_json::Value;
 
@@ -25,7 +25,6 @@ const AETH: u64 = 4;
 const DETH: u64 = 8;
 
 const KIB: u64 = 1024;
-const SIDES: [&str; 2] = ["a", "b"];
 const WAYS: [(&str, &str, &str); 2] = [
     ("sent", "tx_bytes", "sent_bytes"),
     ("received", "rx_bytes", "rcvd_bytes"),
@@ -365,10 +364,6 @@ struct Party {
 /// What the driver counted, by link, side and direction.
 type Counted = BTreeMap<(usize, usize, usize), u64>;
 
-fn device(link: usize, side: usize) -> String {
-    format!("s{link}{}", SIDES[side])
-}
-
 fn counted(links: &[usize]) -> Result<Counted> {
     let mut all = Counted::new();
     for link in links {
@@ -568,60 +563,6 @@ impl Found {
             self.wrong.push(line.clone());
         }
         self.lines.push(line);
-    }
-}
-
-/// The links: pairs of veth interfaces with a device on each end, which reach each other by their link-local
-/// addresses.
-struct Links {
-    count: usize,
-}
-
-impl Links {
-    fn up(count: usize) -> Result<Self> {
-        let links = Self { count };
-        let mut script = String::from("set -e; modprobe veth\n");
-        for kind in ["all", "default"] {
-            let _ = writeln!(script, "echo 0 >/proc/sys/net/ipv6/conf/{kind}/accept_dad");
-        }
-        for link in 0..count {
-            let [a, b] = [0, 1].map(|side| device(link, side));
-            let _ = writeln!(
-                script,
-                "ip link add v{a} mtu 9000 type veth peer name v{b} mtu 9000"
-            );
-            for end in [a, b] {
-                let _ = writeln!(script, "ip link set v{end} up");
-                let _ = writeln!(script, "rdma link add {end} type rxe netdev v{end}");
-            }
-        }
-        output(Command::new("sh").arg("-c").arg(script))?;
-        for link in 0..count {
-            for side in [0, 1] {
-                let netdev = format!("v{}", device(link, side));
-                // The last column of an address that can be used has no sign of a check.
-                let has = |text: String| text.lines().any(|line| line.ends_with(&format!(" 80 {netdev}")));
-                let ready =
-                    || fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| has(squeezed(&text)));
-                wait::until("a link-local address", PATIENCE, ready)?;
-            }
-        }
-        Ok(links)
-    }
-}
-
-fn squeezed(text: &str) -> String {
-    let lines = text.lines();
-    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        for link in 0..self.count {
-            // rxe removes its devices with the network devices under them.
-            let _ = output(Command::new("ip").args(["link", "delete", &format!("v{}", device(link, 0))]));
-        }
     }
 }
 

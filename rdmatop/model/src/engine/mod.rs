@@ -317,6 +317,7 @@ impl Engine {
     pub fn tick(&mut self, now: Now) -> Arc<Snapshot> {
         self.forget(now);
         let now_ns = now.mono_ns;
+        self.machine.processes.count_again(now_ns);
         for facts in self.snapshots.shares.users.take_met(&self.machine.processes) {
             self.learn(&facts, now_ns);
         }

@@ -26,6 +26,8 @@ use rdmatop_base::order::Gather as _;
 const ALIASES: usize = 8;
 /// Devices kept of those on which a process has no QP any more.
 const DEVICES_LEFT: usize = 64;
+/// After so long the mappings of a process that registers memory are counted again, ns.
+const RECOUNT_NS: u64 = 300_000_000_000;
 /// Nanoseconds of a clock tick as /proc counts them (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
 
@@ -69,6 +71,8 @@ pub(super) struct Process {
     /// How much memory it may lock, when that was looked up.
     pub(super) locked: Option<Arc<LockedMemory>>,
     pub(super) mappings: Option<Mappings>,
+    /// When they were asked for again.
+    recount_ns: u64,
     pub(super) series: Series,
     pub(super) average: Average,
 }
@@ -396,6 +400,7 @@ impl Processes {
             limited,
             locked,
             mappings,
+            recount_ns: _,
             series: _,
             average: _,
         } = self.all.remove(&uid)?;
@@ -611,6 +616,28 @@ impl Processes {
         }
         for mappings in self.iter_mut().filter_map(|process| process.mappings.as_mut()) {
             mappings.limit = sample.limit;
+        }
+    }
+
+    /// Has the mappings counted again of a process with memory regions whose count is old: of one at a time,
+    /// the oldest.
+    pub(super) fn count_again(&mut self, now_ns: u64) {
+        let Some(mut oldest) = now_ns.checked_sub(RECOUNT_NS) else {
+            return;
+        };
+        let mut due = None;
+        for process in self.all.values_mut() {
+            let read_ns = process.mappings.map_or(u64::MAX, |mappings| mappings.read_ns);
+            let since_ns = read_ns.max(process.recount_ns);
+            let lives = process.ended_ns.is_none();
+            if since_ns <= oldest && lives && process.memory.bytes().is_some_and(|bytes| bytes > 0) {
+                oldest = since_ns;
+                due = Some(process);
+            }
+        }
+        if let Some((process, pid)) = due.and_then(|process| process.pid.map(|pid| (process, pid))) {
+            process.recount_ns = now_ns;
+            self.wanted.push(pid);
         }
     }
 

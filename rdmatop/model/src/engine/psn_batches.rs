@@ -1,5 +1,6 @@
 //! Readings of the PSNs of ports that several users share: which are asked for, and what two of them say.
 
+use rdmatop_base::order::Gather as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -19,6 +20,9 @@ use crate::{
 /// Requests for single queue pairs in each second at most, on all devices together: each costs a command of
 /// the firmware.
 const REQUESTS: u64 = 200;
+/// Of a port with more queue pairs than that so many are asked, and so many of these because they moved most.
+const SOME: usize = 100;
+const MOVERS: usize = 60;
 /// So many packets of a port move a PSN, if its driver reports them.
 const ENOUGH: u64 = 1000;
 /// After so many readings in a row in which no PSN moved, nobody asks for so long, ns.
@@ -98,16 +102,81 @@ struct Port {
     shown: Option<Shown>,
     /// Since the last reading other queue pairs than those that were read may have moved data.
     others: bool,
-    /// Readings in a row in which no PSN moved, although the port did.
+    /// Readings in a row of all queue pairs in which no PSN moved, although the port did.
     still: u32,
     quiet_until_ns: u64,
+    /// All of its queue pairs are asked at a time.
+    is_whole: bool,
+    /// Where some are: readings that compared all that were asked; those that the last one did not compare;
+    /// packets of each that moved lately; and in which of these readings each was compared last.
+    turn: u64,
+    fresh: BTreeSet<u32>,
+    movers: BTreeMap<u32, u64>,
+    turns: BTreeMap<u32, u64>,
 }
 
 impl Port {
     /// What was read is not followed any more.
     fn forget(&mut self) {
         (self.last, self.new, self.shown) = (None, None, None);
+        self.fresh.clear();
     }
+
+    /// Notes which queue pairs moved between the last reading and a new one, where some are asked at a time.
+    fn note(&mut self, new: &Batch) {
+        if self.is_whole {
+            self.movers.clear();
+            self.turns.clear();
+            return;
+        }
+        let last = self.last.as_ref().map(|last| &last.qps);
+        let before = |qpn: &u32| last.and_then(|last| last.get(qpn));
+        self.movers.values_mut().for_each(|packets| *packets /= 2);
+        for (qpn, now) in &new.qps {
+            if let Some(before) = before(qpn) {
+                let packets = self.movers.entry(*qpn).or_default();
+                *packets = moved_since(before, now).max(*packets);
+                self.turns.insert(*qpn, self.turn);
+            }
+        }
+        self.movers.retain(|_, packets| *packets > 0);
+        let fresh = new.qps.keys().filter(|qpn| before(qpn).is_none());
+        self.fresh = fresh.copied().gather();
+        self.turn += u64::from(self.fresh.is_empty());
+    }
+
+    /// Which of the queue pairs of a port that has too many are asked, each with its process. Those that
+    /// moved most explain most of its packets. The others are asked in turns, twice each, those first that
+    /// have waited longest.
+    fn some(&self, all: &[(u32, Option<u64>)]) -> Vec<u32> {
+        let moved = all.iter().filter_map(|(qpn, process)| {
+            let packets = self.movers.get(qpn)?;
+            Some((*process, (u64::MAX - packets, *qpn)))
+        });
+        let mut asked = fairly(moved, MOVERS);
+        let mut others: Vec<_> = all.iter().filter(|(qpn, _)| !asked.contains(qpn)).collect();
+        if others.iter().any(|(qpn, _)| self.fresh.contains(qpn)) {
+            others.retain(|(qpn, _)| self.fresh.contains(qpn));
+        }
+        let turn = |qpn| self.turns.get(qpn).map_or(0, |turn| turn + 1);
+        let others = others
+            .into_iter()
+            .map(|(qpn, process)| (*process, (turn(qpn), *qpn)));
+        asked.extend(fairly(others, SOME - asked.len()));
+        asked
+    }
+}
+
+/// The first of these queue pairs, each with its process and its place among those of that: as many of one
+/// process as of another.
+fn fairly(qps: impl Iterator<Item = (Option<u64>, (u64, u32))>, most: usize) -> Vec<u32> {
+    let mut of_process: BTreeMap<Option<u64>, BTreeSet<(u64, u32)>> = BTreeMap::new();
+    for (process, place) in qps {
+        of_process.entry(process).or_default().insert(place);
+    }
+    let ranks = of_process.into_values().flat_map(|own| (0_u64..).zip(own));
+    let ranks: BTreeSet<(u64, (u64, u32))> = ranks.gather();
+    ranks.into_iter().take(most).map(|(_, (_, qpn))| qpn).collect()
 }
 
 /// Keeps what was read of ports, and decides what is read next.
@@ -159,11 +228,12 @@ impl Batches {
             // Who has others now may lose them at once: then they may have moved data in the next interval.
             let others = std::mem::replace(&mut port.others, !all_listed);
             port.shown = None;
+            port.note(&new);
             if let Some(last) = port.last.take() {
                 port.shown = last.until(&new, rows(), (told_ns, others));
                 if last.psns_moved(&new) {
                     port.still = 0;
-                } else if last.packets(&new).into_iter().sum::<u64>() >= ENOUGH {
+                } else if port.is_whole && last.packets(&new).into_iter().sum::<u64>() >= ENOUGH {
                     port.still += 1;
                 }
             }
@@ -177,8 +247,8 @@ impl Batches {
 
     /// Decides which queue pairs are read next: all of a port at a time, of `shared` ports in turns, each
     /// with the index of its device and whether it moves. One at rest is read once: from then on no PSN
-    /// moves there before the port does. Of a port with more of them than may be asked for in a second none
-    /// is.
+    /// moves there before the port does. Of a port with more of them than may be asked for in a second some
+    /// are: what others move is not explained, and may be anybody's.
     pub(super) fn plan(
         &mut self,
         shared: &BTreeMap<Place, (u32, bool)>,
@@ -193,17 +263,22 @@ impl Batches {
         {
             port.forget();
         }
-        let mut numbers: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
-        if !shared.is_empty() {
+        let is_due = |(place, (_, moves)): &(&Place, &(u32, bool))| {
+            *moves || self.ports.get(place).is_none_or(|port| port.asked_ns == 0)
+        };
+        let due = shared
+            .iter()
+            .filter(is_due)
+            .map(|(place, _)| (*place, Vec::new()));
+        let mut numbers: BTreeMap<Place, Vec<(u32, Option<u64>)>> = due.gather();
+        if !numbers.is_empty() {
             for qp in qps.iter().filter(|qp| is_asked(qp)) {
-                let is_due = |place: &Place| {
-                    let was_read = self.ports.get(place).is_some_and(|port| port.asked_ns > 0);
-                    shared.get(place).is_some_and(|(_, moves)| *moves || !was_read)
-                };
-                if let Some(place) = qp.device_uid.zip(qp.port).filter(is_due) {
-                    numbers.entry(place).or_default().push(qp.qpn);
+                let place = qp.device_uid.zip(qp.port);
+                if let Some(of_port) = place.and_then(|place| numbers.get_mut(&place)) {
+                    of_port.push((qp.qpn, qp.process_uid));
                 }
             }
+            numbers.retain(|_, of_port| !of_port.is_empty());
         }
         let mut plan: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut turns: BTreeSet<(u64, Place)> = BTreeSet::new();
@@ -217,18 +292,23 @@ impl Batches {
             let Some(((index, _), numbers)) = shared.get(&place).zip(numbers.remove(&place)) else {
                 continue;
             };
-            let cost = numbers.len() as u64;
-            if cost > REQUESTS {
+            let Some(port) = self.ports.get_mut(&place) else {
                 continue;
-            }
+            };
+            let is_whole = numbers.len() as u64 <= REQUESTS;
+            let asked: Vec<u32> = if is_whole {
+                numbers.iter().map(|(qpn, _)| *qpn).collect()
+            } else {
+                let all: BTreeSet<u32> = numbers.iter().map(|(qpn, _)| *qpn).gather();
+                port.turns.retain(|qpn, _| all.contains(qpn));
+                port.some(&numbers)
+            };
             // Those that have waited longest come first, also where they are many.
-            if !credit.take(cost) {
+            if !credit.take(asked.len() as u64) {
                 break;
             }
-            if let Some(port) = self.ports.get_mut(&place) {
-                port.asked_ns = now_ns;
-            }
-            plan.entry(*index).or_default().extend(numbers);
+            (port.asked_ns, port.is_whole) = (now_ns, is_whole);
+            plan.entry(*index).or_default().extend(asked);
         }
         self.plan = plan.into();
     }
@@ -272,7 +352,7 @@ impl Batch {
     fn psns_moved(&self, new: &Self) -> bool {
         let moved = |(qpn, now): (&u32, &PsnReading)| {
             let before = self.qps.get(qpn);
-            before.is_some_and(|before| (before.sq_psn, before.rq_psn) != (now.sq_psn, now.rq_psn))
+            before.is_some_and(|before| moved_since(before, now) > 0)
         };
         new.qps.iter().any(moved)
     }
@@ -340,6 +420,15 @@ impl Batch {
             is_new: true,
         })
     }
+}
+
+/// By how much both PSNs of a queue pair moved, as far as is known.
+fn moved_since(before: &PsnReading, now: &PsnReading) -> u64 {
+    let moved = |before: Option<u32>, now: Option<u32>| match (before, now) {
+        (Some(before), Some(now)) => u64::from(now.wrapping_sub(before) & 0xff_ffff),
+        _ => 0,
+    };
+    moved(before.sq_psn, now.sq_psn) + moved(before.rq_psn, now.rq_psn)
 }
 
 /// Whether a record of each modify of a queue pair was read, if none was lost since `told_ns`; 0: ever.
@@ -580,6 +669,111 @@ mod tests {
             truth.join(|number| joins >> (number % 64) & 1 != 0);
             truth.holds(&read(&truth, starts));
         }
+    }
+
+    /// A port whose queue pairs, each with its process, are asked in rounds; those of `moves` move.
+    fn rounds(all: &[(u32, Option<u64>)], moves: &BTreeSet<u32>, count: u32) -> Port {
+        let mut port = Port::default();
+        for round in 0..count {
+            let asked = port.some(all);
+            let unique: BTreeSet<u32> = asked.iter().copied().collect();
+            assert!(asked.len() <= SOME && unique.len() == asked.len(), "{asked:?}");
+            let reading = |qpn: &u32| PsnReading {
+                device_index: 0,
+                port: Some(1),
+                qpn: *qpn,
+                state: Some(QpState::RTS),
+                sq_psn: Some(if moves.contains(qpn) { round * 9 } else { 5 }),
+                rq_psn: None,
+                at_ns: u64::from(round),
+            };
+            let port_is = PortTotals {
+                packets: [(0, 0); 2],
+                bytes: [(0, 0); 2],
+                reads: None,
+                again: None,
+                has_ethernet: true,
+            };
+            let new = Batch {
+                at_ns: u64::from(round),
+                port: port_is,
+                qps: asked.iter().map(|qpn| (*qpn, reading(qpn))).collect(),
+            };
+            port.note(&new);
+            port.last = Some(new);
+        }
+        port
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn who_moves_is_found_however_many_idle_queue_pairs_others_have(
+            processes in prop::collection::vec((1_u32..30, 0_u32..30), 1..20),
+            idle in 201_u32..2000,
+            order: u64,
+        ) {
+            // The first process has idle ones alone.
+            let mut all: Vec<(u32, Option<u64>)> = (0..idle).map(|n| (n, Some(0))).collect();
+            let mut moves = BTreeSet::new();
+            for (process, (own, moving)) in (1..).zip(&processes) {
+                for n in 0..*own {
+                    let qpn = all.len() as u32;
+                    all.push((qpn, Some(process)));
+                    if n < *moving && moves.len() < MOVERS {
+                        moves.insert(qpn);
+                    }
+                }
+            }
+            // Numbers tell nothing of who has them.
+            let last = all.len() - 1;
+            for at in 0..last {
+                let other = (order.rotate_left(at as u32) % (last as u64 + 1)) as usize;
+                let (one, two) = (all[at].1, all[other].1);
+                let (qpn, with) = (all[at].0, all[other].0);
+                if moves.contains(&qpn) == moves.contains(&with) {
+                    (all[at].1, all[other].1) = (two, one);
+                }
+            }
+            // Each reading compares two of each process at least, and takes two.
+            let port = rounds(&all, &moves, 2 * 15 + 2);
+            let found: BTreeSet<u32> = port.movers.keys().copied().collect();
+            prop_assert_eq!(&found, &moves);
+            // From then on they are asked each time.
+            let asked: BTreeSet<u32> = port.some(&all).into_iter().collect();
+            prop_assert!(moves.is_subset(&asked));
+        }
+    }
+
+    #[test]
+    fn who_resets_psns_of_many_does_not_keep_those_of_others_from_being_asked() {
+        // A modify sets any PSN, and moves no packet.
+        let mut port = Port {
+            movers: (0..900).map(|qpn| (qpn, 1 << 24)).collect(),
+            ..Port::default()
+        };
+        let all = (0..900).map(|qpn| (qpn, Some(u64::from(qpn / 300))));
+        let own = [(1000, Some(7)), (1001, Some(7))];
+        port.movers.extend([(1000, 70), (1001, 9)]);
+        let all: Vec<(u32, Option<u64>)> = all.chain(own).collect();
+        let asked = port.some(&all);
+        assert!(
+            asked[..MOVERS].contains(&1000) && asked[..MOVERS].contains(&1001),
+            "{asked:?}"
+        );
+    }
+
+    #[test]
+    fn each_queue_pair_has_its_turn_and_they_end_with_theirs() {
+        let all: Vec<(u32, Option<u64>)> = (0..1000).map(|n| (n, Some(1))).collect();
+        let port = rounds(&all, &BTreeSet::new(), 20);
+        assert_eq!(port.turns.len(), 1000);
+        let port = rounds(&all, &(0..1000).collect(), 60);
+        assert_eq!(
+            port.turns.len(),
+            1000,
+            "those that move do not keep the others from being asked"
+        );
     }
 
     #[test]

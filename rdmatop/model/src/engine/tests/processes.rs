@@ -359,3 +359,49 @@ fn mappings_are_those_of_the_last_list_with_the_last_limit() {
         "after an exec its list was not readable"
     );
 }
+
+#[test]
+fn mappings_of_those_who_register_memory_are_counted_again_one_at_a_time() {
+    let mut host = Host::new();
+    let t = host.now;
+    for (pid, address) in [(231, 0xa0), (232, 0xa1), (233, 0xa2)] {
+        let mut record = create(t, address, u32::try_from(address).unwrap());
+        record.prefix.owner_pid = pid;
+        host.qp(record);
+        host.facts(pid, 5000, "server");
+    }
+    let sums = [(231, 4096), (232, 4096), (233, 0)].into();
+    host.engine.machine.processes.registered(&sums, t);
+    let _ = host.engine.needs();
+    let counted = |host: &mut Host, pid, count, read_ns| {
+        host.apply(Input::Mappings(MappingsSample {
+            limit: Some(65_530),
+            processes: vec![MappingCount {
+                pid,
+                start_ticks: 5000,
+                count,
+                read_ns,
+            }],
+        }));
+    };
+    for pid in [231, 232, 233] {
+        counted(&mut host, pid, Some(900), t + u64::from(pid));
+    }
+    let mut asked = Vec::new();
+    let mut look = |host: &mut Host, seconds: u64| {
+        host.now = t + seconds * 1000 * MS;
+        host.tick();
+        let wanted = host.engine.needs().processes;
+        asked.extend(wanted.iter().map(|pid| (seconds, *pid)));
+    };
+    for second in [299, 301, 302, 303, 600] {
+        look(&mut host, second);
+    }
+    // One of them answers, with a list that is too long now: nobody asks for it any more.
+    let now = host.now;
+    counted(&mut host, 231, None, now);
+    for second in [601, 602, 603, 901, 902] {
+        look(&mut host, second);
+    }
+    assert_eq!(asked, [(301, 231), (302, 232), (602, 232), (902, 232)]);
+}

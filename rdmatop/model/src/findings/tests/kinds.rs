@@ -391,6 +391,11 @@ it. The order changes when a finding begins, ends, becomes worse or less bad, co
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
 *trace* says what it can find.
 
+There is no finding for data of a GPU that goes through the host's memory, because no reading proves it. `reg_dmabuf_mr` proves the direct way;
+but plain `reg_mr` registers GPU memory too, with a peer module (nvidia_peermem) and where GPU and CPU share page tables (GH200), mlx5's
+`devx_umem_reg` does, and a process that has memory on a GPU may have none of it to send, as one that loads data. `rdmatop doctor` says of a machine what
+the direct way needs (`gpu.direct`), and `rdmatop nccl-log` which way NCCL took.
+
 | finding | raised when | raised, cleared after | trace | from | why it matters | fixed when |
 |---|---|---|---|---|---|---|
 "

@@ -182,16 +182,27 @@ fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
 /// Names of ports, and the width of the longest. They are whole where a roomy bar has room beside each; a
 /// number alone could be read as that of the bar.
 fn labels(ports: &[PortRow], room: usize) -> (Vec<String>, usize) {
-    let whole = whole_names(ports);
+    let plain = whole_names(ports);
+    let whole = with_links(ports, plain.clone());
     let longest = |names: &[String]| names.iter().map(|name| text::width(name)).max().unwrap_or(0);
     let widest = longest(&whole);
     // A space behind the name, and one behind the bar.
     if (widest + ROOMY + 2).saturating_mul(whole.len()) <= room {
         return (whole, widest);
     }
-    let short = short_names(&whole);
+    let short = with_links(ports, short_names(&plain));
     let widest = longest(&short);
     (short, widest)
+}
+
+/// Adds how many links of a bond are up, and how many it has.
+fn with_links(ports: &[PortRow], mut names: Vec<String>) -> Vec<String> {
+    for (port, name) in ports.iter().zip(&mut names) {
+        if let Some(bond) = &port.bond {
+            let _ = write!(name, " {}/{}", bond.up().count(), bond.members.len());
+        }
+    }
+    names
 }
 
 /// Names of ports, with their number where the device has several.
@@ -264,7 +275,10 @@ fn short_names(whole: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::testkit::rows;
+    use rdmatop_model::{
+        snapshot::{Bond, Member},
+        testkit::rows,
+    };
 
     fn ports(names: &[&str]) -> Vec<PortRow> {
         let one = |(n, name): (u64, &&str)| rows::rail(n, name, None, None, None).1;
@@ -281,6 +295,27 @@ mod tests {
         assert_eq!(labels(&four, 69).0, ["rxe0", "rxe1", "rxe2", "rxe3"]);
         assert_eq!(labels(&four, 59).0, ["0", "1", "2", "3"]);
         assert_eq!(labels(&[], 69), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_bond_says_how_many_of_its_links_are_up() {
+        let mut two = ports(&["mlx5_bond_0", "mlx5_bond_1"]);
+        for (port, second) in two.iter_mut().zip([true, false]) {
+            let link = |up| Member {
+                name: "eth0".into(),
+                up: Some(up),
+                outside: false,
+                rate_bps: None,
+                tx_bytes: None,
+                rx_bytes: None,
+            };
+            port.bond = Some(Bond {
+                mode: None,
+                members: [link(true), link(second)].into(),
+            });
+        }
+        assert_eq!(labels(&two, 69).0, ["mlx5_bond_0 2/2", "mlx5_bond_1 1/2"]);
+        assert_eq!(labels(&two, 40).0, ["0 2/2", "1 1/2"]);
     }
 
     #[test]
