@@ -13,7 +13,12 @@ use super::{
     helper::Mapped,
     places::{Place, places},
 };
-use crate::{foreign::MOUNTS, proc::Status, root};
+use crate::{
+    execs,
+    foreign::MOUNTS,
+    proc::Status,
+    root::{self, Root},
+};
 
 /// How much of another process's list of mounts is read. A user may have a hundred thousand of his own.
 const THEIR_MOUNTS: usize = 1 << 20;
@@ -94,6 +99,13 @@ fn mapping(range: (u64, u64)) -> String {
 /// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader
 /// waiting, unless it is mapped in the calling process.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
+    let place = *place;
+    let open = move |_: &Root, pid| open(pid, &place);
+    let late = || Err(std::io::Error::other("it waits in execve(2)"));
+    execs::one(&Root::default(), pid, open).unwrap_or_else(late)
+}
+
+fn open(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
     let of = |pid: &str, name: &str| PathBuf::from("/proc").join(pid).join(name);
     let their = pid.to_string();
     Opened::behind(&of(&their, &mapping(place.range)), |mount| {
