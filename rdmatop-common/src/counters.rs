@@ -459,7 +459,7 @@ mod tests {
     fn entries_are_whole_words() {
         assert_eq!(size_of::<VerbEntry>(), 8 + size_of::<VerbStats>());
         assert_eq!(size_of::<VerbErrorEntry>(), 24);
-        assert_eq!(size_of::<Caller>(), 88);
+        assert_eq!(size_of::<Caller>(), 104);
     }
 
     #[test]
