@@ -1,10 +1,10 @@
 //! How much one process may put into a ring buffer, so that the others keep room.
 //!
 //! * Only [`FAILURES_A_SECOND`] of its failed calls become events.
-//! * While a ring buffer, of lifecycle records or of work requests, is more than three quarters full, the unread records of one process may take at
-//!   most a quarter of what is still free: so it leaves four fifths of the free space that it found. The
-//!   programs count its bytes from the end of the ring buffer at the first such record, and anew when the
-//!   reader has come to there.
+//! * While a ring buffer, of lifecycle records or of work requests, is more than three quarters full, the
+//!   unread records of one process may take at most a quarter of what is still free: so it leaves four fifths
+//!   of the free space that it found. The programs count its bytes from the end of the ring buffer at the
+//!   first such record, and anew when the reader has come to there.
 //! * While it is more than fifteen sixteenths full, the same holds for all processes of a user together, so
 //!   that one who has many does not get around their shares. The user is the caller's real one, in the
 //!   initial user namespace, which a process without rights cannot change. Why so late: a job of one user
@@ -173,13 +173,7 @@ pub(crate) fn is_refused(ring: &RingBuf, which: u64, bytes: u64, whose: impl FnO
 /// `written_to` are its positions. `whose` has [`WORK`] for that of work requests.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn is_over_share(
-    whose: u64,
-    bytes: u64,
-    free: u64,
-    read_to: u64,
-    written_to: u64,
-) -> u64 {
+extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, written_to: u64) -> u64 {
     let Some(place) = place(whose as u32) else {
         return 0;
     };

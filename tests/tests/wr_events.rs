@@ -440,7 +440,10 @@ fn beside_posts(lab: &Lab, skips: &Skips) -> Result<()> {
         table.equal("neighbour", kind, 20, Some(own.kind(kind).len() as u64));
     }
     table.check(lab, "work requests beside a flood");
-    let told = format!("process `timed-posts` ({}): {} records were lost", flood["pid"], all.lost);
+    let told = format!(
+        "process `timed-posts` ({}): {} records were lost",
+        flood["pid"], all.lost
+    );
     ensure!(
         traced.stderr.iter().any(|line| line.contains(&told)),
         "no {told:?} in {:?}",

@@ -256,7 +256,8 @@ mod tests {
         let here = fake.root().proc("8");
         let known = known();
         let late = known.late.iter().filter(|(dir, _)| **dir == here);
-        late.map(|(_, late)| (late.pid, late.user, late.name.clone())).collect()
+        late.map(|(_, late)| (late.pid, late.user, late.name.clone()))
+            .collect()
     }
 
     #[test]
@@ -269,7 +270,11 @@ mod tests {
         let begun = Instant::now();
         fake.remove("proc/7");
         let got = cache.refresh(&root, 7..=9);
-        assert_eq!((got.gone, got.new), (vec![key(7)], vec![]), "8 is not known to have ended");
+        assert_eq!(
+            (got.gone, got.new),
+            (vec![key(7)], vec![]),
+            "8 is not known to have ended"
+        );
         assert_eq!(names(&fake), [(8, 1000, "one\\x1b".to_owned())]);
         assert!(late().iter().any(|late| late.name == "one\\x1b"));
         // It is not asked again, and so costs nothing more.

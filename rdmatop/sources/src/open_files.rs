@@ -18,8 +18,8 @@ use rdmatop_base::order::Gather as _;
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
 /// Why something is unknown where a search left files out.
-pub const CUT: &str = "a user has more than 200,000 files open, or a process that waits in execve(2), and no more of his were \
-                       looked at";
+pub const CUT: &str = "a user has more than 200,000 files open, or a process that waits in execve(2), \
+                       and no more of his were looked at";
 
 /// Says where a search need not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,9 @@ pub fn walk(
     is_wanted: fn(&[u8]) -> bool,
     mut see: impl FnMut(Holder, &Path, &[u8]) -> ControlFlow<Ends>,
 ) -> Walk {
-    walk_files(root, most, is_wanted, |holder, file| see(holder, &file.link, &file.target))
+    walk_files(root, most, is_wanted, |holder, file| {
+        see(holder, &file.link, &file.target)
+    })
 }
 
 /// As [`walk`], with what is known of each file.
@@ -219,11 +221,16 @@ mod tests {
         }
         let seen = |most, how: ControlFlow<Ends>| {
             let mut seen = Vec::new();
-            let walk = walk(&fake.root(), most, |_| true, |holder, _, target| {
-                assert_eq!(target, b"/dev/null");
-                seen.push(holder.pid);
-                how
-            });
+            let walk = walk(
+                &fake.root(),
+                most,
+                |_| true,
+                |holder, _, target| {
+                    assert_eq!(target, b"/dev/null");
+                    seen.push(holder.pid);
+                    how
+                },
+            );
             seen.sort_unstable();
             (seen, walk.cut)
         };

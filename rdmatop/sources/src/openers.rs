@@ -40,17 +40,22 @@ pub fn openers(root: &Root) -> Openers {
 fn search(root: &Root, most: usize, checked: bool) -> Openers {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk_files(root, most, |target| file(target).is_some(), |holder, open| {
-        let device = file(&open.target).and_then(|file| {
-            if !checked {
-                return devices.get(file);
-            }
-            let (major, minor) = open.device?;
-            devices.get(format!("{major}:{minor}").as_bytes())
-        });
-        found.extend(device.map(|device| (device.clone(), holder.pid)));
-        ControlFlow::Continue(())
-    });
+    let walk = open_files::walk_files(
+        root,
+        most,
+        |target| file(target).is_some(),
+        |holder, open| {
+            let device = file(&open.target).and_then(|file| {
+                if !checked {
+                    return devices.get(file);
+                }
+                let (major, minor) = open.device?;
+                devices.get(format!("{major}:{minor}").as_bytes())
+            });
+            found.extend(device.map(|device| (device.clone(), holder.pid)));
+            ControlFlow::Continue(())
+        },
+    );
     let mut files = BTreeMap::new();
     for (device, _) in &found {
         *files.entry(device.clone()).or_default() += 1;

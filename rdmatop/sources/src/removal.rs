@@ -205,8 +205,7 @@ fn is_verbs_file(target: &[u8]) -> bool {
 /// Whether an open file is a verbs file of a device that has none any more. In a container with its own
 /// device node the file still exists, but no device has that number.
 fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
-    verbs_file(target)
-        .is_some_and(|(name, deleted)| deleted || !files.contains_key(OsStr::from_bytes(name)))
+    verbs_file(target).is_some_and(|(name, deleted)| deleted || !files.contains_key(OsStr::from_bytes(name)))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn read_all(root: &Root, pid: u32) -> Option<ProcBasic> {
     // The process may have ended in between and a new one have its number: then these facts belong to two
     // processes. The next refresh reads the new one completely.
     let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
-    still.then(|| ProcBasic {
+    still.then_some(ProcBasic {
         stat,
         uid: status.uid,
         user: None,

@@ -34,7 +34,10 @@ impl ProcCache {
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().gather();
         let mut out = Refreshed::default();
-        let mut stats = stats(root, self.known.keys().copied().filter(|pid| wanted.contains(pid)));
+        let mut stats = stats(
+            root,
+            self.known.keys().copied().filter(|pid| wanted.contains(pid)),
+        );
         self.known.retain(|pid, process| {
             let change = match stats.remove(pid) {
                 Some(stat) => stat.and_then(|stat| update(root, process, stat)),

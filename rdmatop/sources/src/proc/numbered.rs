@@ -27,7 +27,12 @@ pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
     let (wanted, mut out) = (wanted.clone(), Vec::new());
     let one = move |root: &Root, pid| {
         let dir = dir(root, pid);
-        matching(pid, &wanted, || Status::read(root, &dir), || read_stat(root, &dir))
+        matching(
+            pid,
+            &wanted,
+            || Status::read(root, &dir),
+            || read_stat(root, &dir),
+        )
     };
     execs::each(root, pids, one, |_, one| {
         out.extend(one.flatten());

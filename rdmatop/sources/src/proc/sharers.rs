@@ -47,13 +47,18 @@ struct VerbsFile {
 fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<VerbsFile>> {
     let left = MOST_FILES.saturating_sub(*looked);
     let read = execs::one(root, pid, move |root, pid| {
-        open_files::read(root, pid, left, |path| path.starts_with(b"/dev/infiniband/uverbs"))
+        open_files::read(root, pid, left, |path| {
+            path.starts_with(b"/dev/infiniband/uverbs")
+        })
     });
     let read = read.unwrap_or_else(|| Err(ErrorKind::PermissionDenied.into()))?;
     *looked += read.looked + usize::from(read.cut);
     let of = |file: OpenFile| {
         let at = open_files::descriptor(&file.link)?;
-        Some(VerbsFile { at, path: file.target })
+        Some(VerbsFile {
+            at,
+            path: file.target,
+        })
     };
     Ok(read.wanted.into_iter().filter_map(of).collect())
 }

@@ -30,7 +30,10 @@ impl Descriptor {
 
 /// Those of these descriptors and inodes that do not belong together any more. Of a process that does not
 /// answer, none is known.
-pub(super) fn closed(root: &Root, all: impl Iterator<Item = (Descriptor, u32)>) -> BTreeSet<(Descriptor, u32)> {
+pub(super) fn closed(
+    root: &Root,
+    all: impl Iterator<Item = (Descriptor, u32)>,
+) -> BTreeSet<(Descriptor, u32)> {
     let mut of: BTreeMap<u32, Vec<(Descriptor, u32)>> = BTreeMap::new();
     for one in all {
         of.entry(one.0.pid).or_default().push(one);
@@ -38,7 +41,8 @@ pub(super) fn closed(root: &Root, all: impl Iterator<Item = (Descriptor, u32)>) 
     let (pids, mut out): (Vec<u32>, _) = (of.keys().copied().collect(), BTreeSet::new());
     let gone = move |root: &Root, pid| -> Vec<_> {
         let of = of.get(&pid).into_iter().flatten().copied();
-        of.filter(|(descriptor, inode)| !descriptor.is(root, *inode)).collect()
+        of.filter(|(descriptor, inode)| !descriptor.is(root, *inode))
+            .collect()
     };
     execs::each(root, pids, gone, |_, gone| {
         out.extend(gone.into_iter().flatten());

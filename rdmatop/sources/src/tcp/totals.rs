@@ -649,11 +649,11 @@ mod tests {
                 self.totals.forget(pid);
             }
             let all = &self.all;
-            self.totals
-                .release(|owned| {
-                    let is_closed = |(descriptor, inode): &(Descriptor, u32)| all[*inode as usize - 1].holder != *descriptor;
-                    owned.into_iter().filter(is_closed).collect()
-                });
+            self.totals.release(|owned| {
+                let is_closed =
+                    |(descriptor, inode): &(Descriptor, u32)| all[*inode as usize - 1].holder != *descriptor;
+                owned.into_iter().filter(is_closed).collect()
+            });
             let wanted = self.totals.ownerless();
             if search {
                 let holders = wanted

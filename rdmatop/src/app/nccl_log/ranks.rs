@@ -141,7 +141,9 @@ fn find_within(report: &Report, inputs: &[Input], root: &Root, longest: Duration
 pub(super) fn mark_ended(found: &mut [IdentifiedProcess], keys: &BTreeMap<u32, ProcKey>, root: &Root) {
     for one in found {
         if let Identity::Process(process, _) = &one.identity {
-            one.ended = keys.get(&process.pid).is_none_or(|key| ended(root, [*key]) == [*key]);
+            one.ended = keys
+                .get(&process.pid)
+                .is_none_or(|key| ended(root, [*key]) == [*key]);
         }
     }
 }
