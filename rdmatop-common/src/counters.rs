@@ -304,8 +304,8 @@ pub struct Caller {
     pub pid: u32,
     /// Zero.
     pub reserved: u32,
-    /// Name of the thread that took the place. Empty if the call was made by another process, about an object
-    /// of this one.
+    /// Name of the thread that took the place, or of the first thread of the process that used it. Empty if
+    /// only other processes did so, about objects of this one.
     pub comm: [u8; COMM_LEN],
     /// When a program last used the place, ns.
     pub used_ns: u64,

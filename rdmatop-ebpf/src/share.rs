@@ -182,6 +182,13 @@ extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, wri
     // SAFETY: the map checked the pointer.
     let own = unsafe {
         write_volatile(&raw mut (*place).used_ns, now());
+        // Another process, as a worker of the kernel, may have taken the place for this one.
+        if read_volatile((&raw const (*place).comm).cast::<u8>()) == 0
+            && read_volatile(&raw const (*place).pid) == caller()
+            && caller() != 0
+        {
+            generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
+        }
         if whose & WORK == 0 {
             &raw mut (*place).unread
         } else {
