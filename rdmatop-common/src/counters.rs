@@ -293,8 +293,9 @@ pub const CALLERS: u32 = 1024;
 /// How many places, side by side, a process may use: its PID hashes to the first of them.
 pub const CALLER_WAYS: u32 = 4;
 
-/// What one process has put into the ring buffers of lifecycle records and of work requests. With it a program
-/// keeps room for the others. The last element, beyond [`CALLERS`], is shared by all processes that find no place.
+/// What one process has put into the ring buffers of lifecycle records and of work requests. With it a
+/// program keeps room for the others. The last element, beyond [`CALLERS`], is shared by all processes that
+/// find no place.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Caller {

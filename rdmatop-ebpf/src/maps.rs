@@ -48,8 +48,8 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
 pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1, MMAPABLE);
 
-/// What each process put into `EVENTS` and `WR_EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user
-/// space reads through mmap and frees the places of processes that are quiet.
+/// What each process put into `EVENTS` and `WR_EVENTS`, by a hash of its PID: see share.rs. The kernel side
+/// writes; user space reads through mmap and frees the places of processes that are quiet.
 #[map]
 pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
 

@@ -155,9 +155,9 @@ pub(crate) const WORK: u64 = 1 << 32;
 /// No such bit: the one of lifecycle records.
 pub(crate) const LIFECYCLE: u64 = 0;
 
-/// Whether a record of `bytes` has no place in a ring buffer, [`WORK`] or [`LIFECYCLE`], although there may be
-/// room, because the process that `whose` returns, or its user, has taken its share. Then it is counted as
-/// lost.
+/// Whether a record of `bytes` has no place in a ring buffer, [`WORK`] or [`LIFECYCLE`], although there may
+/// be room, because the process that `whose` returns, or its user, has taken its share. Then it is counted
+/// as lost.
 #[inline(always)]
 pub(crate) fn is_refused(ring: &RingBuf, which: u64, bytes: u64, whose: impl FnOnce() -> u32) -> bool {
     let (unread, size) = (ring.query(UNREAD), ring.query(SIZE));

@@ -101,8 +101,8 @@ pub struct Holder {
     pub user: u32,
 }
 
-/// Calls `see` with each process, by number, and each of its open files whose target `is_wanted`; `Break` ends
-/// the walk of that process alone, or all of it. Reads at most `most` files and threads of each user.
+/// Calls `see` with each process, by number, and each of its open files whose target `is_wanted`; `Break`
+/// ends the walk of that process alone, or all of it. Reads at most `most` files and threads of each user.
 pub fn walk(
     root: &Root,
     most: usize,

@@ -67,10 +67,10 @@ impl Process {
         })
     }
 
-    /// Whether it is still the opened process with the same program: otherwise its memory has no bytes, unless
-    /// another process shares it, as that of a child of vfork(2) until its execve(2). Waits until the lock of
-    /// its address space is free; a signal can end that wait. Nothing is ever mapped at 0, so no page is
-    /// waited for.
+    /// Whether it is still the opened process with the same program: otherwise its memory has no bytes,
+    /// unless another process shares it, as that of a child of vfork(2) until its execve(2). Waits until the
+    /// lock of its address space is free; a signal can end that wait. Nothing is ever mapped at 0, so no page
+    /// is waited for.
     pub fn is_there(&self) -> bool {
         !matches!(self.memory.read_at(&mut [0], 0), Ok(0))
     }
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn a_process_that_has_ended_is_not_there_any_more() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        // The child shares the memory of this program, which does not end, until its execve(2) has replaced it:
-        // vfork(2), by which it was made, returns a moment earlier.
+        // The child shares the memory of this program, which does not end, until its execve(2) has replaced
+        // it: vfork(2), by which it was made, may return a moment earlier.
         let comm = PathBuf::from(format!("/proc/{}/comm", child.id()));
         while fs::read(&comm).unwrap() != b"sleep\n" {
             std::thread::yield_now();
