@@ -121,6 +121,7 @@ fn search(
                 continue;
             }
         };
+        out.cut |= *looked > MOST_FILES;
         // The path alone says nothing: each process that uses a device opens it.
         let of_path = |path| own.get(path).map_or(&[][..], Vec::as_slice);
         let number: usize = theirs.iter().map(|their| of_path(&their.path).len()).sum();
@@ -132,6 +133,9 @@ fn search(
             .iter()
             .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.at)));
         let (pairs, is_same): (Vec<_>, _) = (pairs.collect(), is_same.clone());
+        if pairs.is_empty() {
+            continue;
+        }
         *compared += pairs.len();
         let answer = execs::one(root, other, move |_, _| {
             let mut same = pairs.iter().map(|(mine, their)| is_same(*mine, *their));
@@ -152,7 +156,6 @@ fn search(
             Some(Err(_)) => out.hidden += 1,
             None => {}
         }
-        out.cut |= *looked > MOST_FILES;
     }
     out.found.sort_unstable();
     Ok(Some(out))
