@@ -3,7 +3,7 @@
 //! Until the new program is loaded the call holds `signal->exec_update_lock` (`begin_new_exec`, fs/exec.c),
 //! and the process decides how long that takes: there it waits for what it has asked of a file system
 //! (`exit_aio`), which may be its user's own. `environ` and `maps` take that lock on many kernels; `stat` and
-//! the links to files and namespaces do on some, such as Linux 6.18.44, and not on 7.2.13. Only the end of
+//! the links to files and namespaces do on some, such as Linux 6.18.44, and not on 6.12 or 7.2. Only the end of
 //! the reader's whole process ends the wait.
 //!
 //! So a thread reads these, and is left behind when it hangs. The process is then asked again when that
