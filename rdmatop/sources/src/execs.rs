@@ -3,8 +3,8 @@
 //! Until the new program is loaded the call holds `signal->exec_update_lock` (`begin_new_exec`, fs/exec.c),
 //! and the process decides how long that takes: there it waits for what it has asked of a file system
 //! (`exit_aio`), which may be its user's own. `environ` and `maps` take that lock on many kernels; `stat` and
-//! the links to files and namespaces do on some, such as Linux 6.18.44, and not on 6.12 or 7.2. Only the end of
-//! the reader's whole process ends the wait.
+//! the links to files and namespaces do on some, such as Linux 6.18.44, and not on 6.12 and 7.2. Only the end
+//! of the reader's whole process ends the wait.
 //!
 //! So a thread reads these, and is left behind when it hangs. The process is then asked again when that
 //! thread has come back, and all that are in such a call are known by a file that takes no lock.
