@@ -1,6 +1,6 @@
 //! One line of a log: the process that wrote it, and its text.
 //!
-//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4). If
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc; up to 2.2 `INFO` alone). If
 //! NCCL_DEBUG_TIMESTAMP_LEVELS is set, a time comes first; in warnings the place in the source stands between
 //! GPU and level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: `
 //! (srun --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a
