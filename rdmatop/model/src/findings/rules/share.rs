@@ -246,13 +246,18 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 said(most, many),
             ],
             next: row.pid.map_or_else(NextStep::default, |pid| {
-                step!(
-                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION), or on another \
-                     NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).",
+                let next = step!(
+                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION)",
                     pid
-                )
+                );
+                if ctx.active_ports().any(|other| other.device_uid != device) {
+                    step!("{}, or on another NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).", next)
+                } else {
+                    step!("{}.", next)
+                }
             }),
             short: "few QPs".to_owned(),
+            taker: Some(many.uid),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
             ..ctx.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
         });
