@@ -18,9 +18,6 @@ use rdmatop_tests::{
     traffic::{self, LIMIT, Traffic},
 };
 
-/// A user who is not root.
-const NOBODY: [&str; 3] = ["setpriv", "--reuid=65534", "--regid=65534"];
-
 const DAC_READ_SEARCH: u64 = 1 << 2;
 const NET_ADMIN: u64 = 1 << 12;
 const SYS_PTRACE: u64 = 1 << 19;
@@ -140,8 +137,7 @@ fn of_a_user() -> Result<Traffic> {
     let mut command = Command::new("prlimit");
     command
         .arg("--memlock=unlimited:unlimited")
-        .args(NOBODY)
-        .arg("--clear-groups")
+        .args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(program)
         .args(["--qps", "1"])
         .env_clear()
@@ -152,11 +148,11 @@ fn of_a_user() -> Result<Traffic> {
 }
 
 #[test]
-fn without_net_admin_the_option_for_counters_changes_nothing_and_says_why() -> Result<()> {
-    let Some(_lab) = Lab::enter("--hw-counters without CAP_NET_ADMIN") else {
+fn without_net_admin_counters_and_devices_stay_as_they_are_and_it_says_why() -> Result<()> {
+    let Some(_lab) = Lab::enter("without CAP_NET_ADMIN") else {
         return Ok(());
     };
-    let Some(_module) = Module::load("--hw-counters without CAP_NET_ADMIN", "rxe_counters", &[])? else {
+    let Some(_module) = Module::load("without CAP_NET_ADMIN", "rxe_counters", &[])? else {
         return Ok(());
     };
     let args = ["--once", "--json", "--delay", "0.2", "--no-ebpf", "--hw-counters"];
@@ -173,10 +169,16 @@ fn without_net_admin_the_option_for_counters_changes_nothing_and_says_why() -> R
         let sample = Snapshot::parse(&child.out.text())?;
         let port = &sample.value()["health"]["hw_counters"]["ports"][0];
         ensure!(
-            port["device"] == DEVICE && port["set"] == set && port["why"].as_str() == why,
+            port["device"] == DEVICE && port["set"] == set && port["why"]["why"].as_str() == why,
             "{rights}: {port}"
         );
     }
+    let (code, refused) = behind(&["setpriv", "--bounding-set=-net_admin"], &["lab", "up"])?;
+    let text = refused.err.text();
+    ensure!(
+        code == Some(1) && text.contains("it takes CAP_NET_ADMIN"),
+        "{code:?}: {text}"
+    );
     Ok(())
 }
 
@@ -197,10 +199,11 @@ fn a_group_has_the_program_with_file_capabilities_and_nobody_else() -> Result<()
     fs::set_permissions(program, fs::Permissions::from_mode(0o750))?;
     let rights = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_syslog+ep";
     output(Command::new("setcap").arg(rights).arg(program))?;
+    // setpriv would start the program with the rights that root has to execute any file.
     let run = |groups: &str| -> Result<(Option<i32>, Child)> {
-        let mut command = Command::new(NOBODY[0]);
+        let mut command = Command::new("chroot");
         command
-            .args([&NOBODY[1..], &[groups]].concat())
+            .args(["--userspec=65534:65534", groups, "/"])
             .arg(program)
             .args(["--once", "--json", "--delay", "0.2"])
             // Root's directory of settings is closed to this user, which a note would say.
@@ -216,8 +219,8 @@ fn a_group_has_the_program_with_file_capabilities_and_nobody_else() -> Result<()
     ensure!(*state == "on", "{state}");
     let row = sample.process(user.child.pid())?;
     ensure!(row.field("environ")[0][1] == "3", "{row:?}");
-    // setpriv's own status where it may not execute a program.
-    let (code, other) = run("--clear-groups")?;
+    // chroot's own status where it may not execute a program.
+    let (code, other) = run("--groups=")?;
     ensure!(
         code == Some(126) && other.err.text().contains("Permission denied"),
         "{code:?}: {}",
