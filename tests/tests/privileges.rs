@@ -148,7 +148,7 @@ fn of_a_user() -> Result<Traffic> {
 }
 
 #[test]
-fn without_net_admin_counters_and_devices_stay_as_they_are_and_it_says_why() -> Result<()> {
+fn without_the_right_to_administer_the_network_nothing_is_set_or_made() -> Result<()> {
     let Some(_lab) = Lab::enter("without CAP_NET_ADMIN") else {
         return Ok(());
     };
@@ -185,7 +185,7 @@ fn without_net_admin_counters_and_devices_stay_as_they_are_and_it_says_why() -> 
 /// As docs/install.md and SECURITY.md say: the program with file capabilities, for one group. Its members see
 /// all that root sees; nobody else may run it.
 #[test]
-fn a_group_has_the_program_with_file_capabilities_and_nobody_else() -> Result<()> {
+fn file_capabilities_serve_a_group_and_nobody_without_the_right_to_run_it() -> Result<()> {
     const GROUP: u32 = 12_345;
     let Some(_lab) = Lab::enter("file capabilities") else {
         return Ok(());
