@@ -148,7 +148,7 @@ fn of_a_user() -> Result<Traffic> {
 }
 
 #[test]
-fn without_the_right_to_administer_the_network_nothing_is_set_or_made() -> Result<()> {
+fn without_the_right_to_administer_the_network_no_counter_is_bound() -> Result<()> {
     let Some(_lab) = Lab::enter("without CAP_NET_ADMIN") else {
         return Ok(());
     };
@@ -173,12 +173,6 @@ fn without_the_right_to_administer_the_network_nothing_is_set_or_made() -> Resul
             "{rights}: {port}"
         );
     }
-    let (code, refused) = behind(&["setpriv", "--bounding-set=-net_admin"], &["lab", "up"])?;
-    let text = refused.err.text();
-    ensure!(
-        code == Some(1) && text.contains("it takes CAP_NET_ADMIN"),
-        "{code:?}: {text}"
-    );
     Ok(())
 }
 
