@@ -6,8 +6,8 @@
 //! the links to files and namespaces do on some, such as Linux 6.18.44, and not on 6.12 and 7.2. Only the end
 //! of the reader's whole process ends the wait.
 //!
-//! So a thread reads these, and is left behind when it hangs. The process is then asked again when that
-//! thread has come back, and all that are in such a call are known by a file that takes no lock.
+//! So a thread reads these, and is left behind when it hangs. The process is asked again when that thread has
+//! come back. What a process looks like decides only how long it is waited for, because that is its own doing.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,8 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{RecvTimeoutError, TryRecvError, sync_channel},
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -27,30 +28,30 @@ use crate::{
 };
 use rdmatop_base::{order::Gather as _, text};
 
-/// How long a process may take to answer.
+/// How long a process may take to answer that looks as if it were in execve(2), and any other one, such as
+/// one with very many files.
 const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(5);
 /// A process that does not answer for longer is named.
 const SLOW: Duration = if cfg!(test) { Duration::ZERO } else { PATIENCE };
-/// The largest number of threads that are left behind, all together and by processes of one user. Then
-/// nobody, or no process of that user, is asked.
-const MOST: usize = 64;
+/// So many threads may be left behind in processes of one user; then no more of his that look as if they were
+/// in execve(2) are asked, and with twice as many none of his at all.
 const OF_USER: usize = 8;
+/// The largest number of threads that are left behind, all together. Then nobody is asked.
+const MOST: usize = 64;
 /// Answers that wait for the caller, and the stack of a thread in address space.
 const AHEAD: usize = 16;
 const STACK: usize = 512 << 10;
 
 static KNOWN: Mutex<Known> = Mutex::new(Known {
-    met: false,
     runs: 0,
     late: BTreeMap::new(),
 });
 
 struct Known {
-    /// Some process did not answer, ever: from then on each is looked at before it is asked.
-    met: bool,
     /// Number of the last run of a thread.
     runs: u64,
-    /// By directory in /proc.
+    /// By directory in /proc: [`MOST`] and few more at most.
     late: BTreeMap<PathBuf, Late>,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Late {
     pub(crate) name: String,
     since: Instant,
     /// The run that was left behind in it.
-    run: Option<u64>,
+    run: u64,
 }
 
 fn known() -> MutexGuard<'static, Known> {
@@ -71,24 +72,16 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 impl Known {
-    fn add(&mut self, root: &Root, pid: u32, run: Option<u64>) {
-        self.met = true;
+    fn add(&mut self, root: &Root, pid: u32, run: u64) {
         let dir = dir(root, pid);
         let comm = root.bytes(&dir.join("comm"), 64).unwrap_or_default();
-        let late = self.late.entry(dir).or_insert_with(|| Late {
+        self.late.entry(dir).or_insert_with(|| Late {
             pid,
             user: real_user(root, pid),
             name: text::sanitize(comm.trim_ascii_end()),
             since: Instant::now(),
             run,
         });
-        late.run = late.run.or(run);
-    }
-
-    fn left_by(&self, user: Option<u32>) -> usize {
-        let left = self.late.values().filter(|late| late.run.is_some());
-        left.filter(|late| user.is_none_or(|user| late.user == user))
-            .count()
     }
 }
 
@@ -96,10 +89,9 @@ fn dir(root: &Root, pid: u32) -> PathBuf {
     root.proc(pid.to_string())
 }
 
-/// Whether a process is in execve(2) after it has given up its old program and before the new one is loaded:
-/// then it has memory and no code in it. A process that runs has some, and cannot say otherwise
-/// (`prctl_set_mm_map`, kernel/sys.c, wants the start of the code before its end).
-fn is_in_exec(dir: &Path) -> bool {
+/// Whether a process looks as if it were in execve(2) after it has given up its old program and before the
+/// new one is loaded: then it has memory and no code in it. A program can be made that looks so while it runs.
+fn looks_in_exec(dir: &Path) -> bool {
     let statm = root::read(&dir.join("statm"), 256).unwrap_or_default();
     let statm = String::from_utf8_lossy(&statm);
     let mut pages = statm.split_whitespace();
@@ -108,33 +100,27 @@ fn is_in_exec(dir: &Path) -> bool {
 
 /// Whether a process is not to be asked.
 fn is_left_alone(root: &Root, pid: u32) -> bool {
-    let (met, any) = {
-        let known = known();
-        (known.met, known.left_by(None) > 0)
-    };
-    if !met {
+    let is_any_late = !known().late.is_empty();
+    let dir = dir(root, pid);
+    // Nobody waits for one that has ended.
+    if !is_any_late || !dir.exists() {
         return false;
     }
-    let dir = dir(root, pid);
-    let (waits, user) = (is_in_exec(&dir), any.then(|| real_user(root, pid)));
-    let mut known = known();
-    if known.late.get(&dir).is_some_and(|late| late.run.is_some()) {
-        return true;
-    }
-    if waits {
-        known.add(root, pid, None);
-    } else {
-        known.late.remove(&dir);
-    }
-    waits || known.left_by(None) >= MOST || user.is_some() && known.left_by(user) >= OF_USER
+    let user = real_user(root, pid);
+    let (all, of_user) = {
+        let known = known();
+        if known.late.contains_key(&dir) {
+            return true;
+        }
+        let of_user = known.late.values().filter(|late| late.user == user);
+        (known.late.len(), of_user.count())
+    };
+    all >= MOST || of_user >= 2 * OF_USER || of_user >= OF_USER && looks_in_exec(&dir)
 }
 
 /// The processes that have not answered for longer than a moment.
 pub(crate) fn late() -> Vec<Late> {
-    let mut known = known();
-    known
-        .late
-        .retain(|dir, late| late.run.is_some() || is_in_exec(dir));
+    let known = known();
     let late = known.late.values().filter(|late| late.since.elapsed() >= SLOW);
     late.cloned().collect()
 }
@@ -144,7 +130,19 @@ struct Run(u64);
 
 impl Drop for Run {
     fn drop(&mut self) {
-        known().late.retain(|_, late| late.run != Some(self.0));
+        known().late.retain(|_, late| late.run != self.0);
+    }
+}
+
+/// Waits for what a process answers, no longer than `longest`.
+fn wait<R>(answers: &Receiver<R>, root: &Root, pid: u32, longest: Duration) -> Result<R, RecvTimeoutError> {
+    let begun = Instant::now();
+    loop {
+        let got = answers.recv_timeout(PATIENCE);
+        let is_timeout = matches!(got, Err(RecvTimeoutError::Timeout));
+        if !is_timeout || begun.elapsed() >= longest || looks_in_exec(&dir(root, pid)) {
+            return got;
+        }
     }
 }
 
@@ -162,18 +160,26 @@ pub(crate) fn each<R: Send + 'static>(
     };
     let mut done = 0;
     while done < pids.len() {
-        let (answer, answers) = sync_channel(AHEAD);
+        let (sender, answers) = sync_channel(AHEAD);
+        let stop = Arc::new(AtomicBool::new(false));
         let run = {
             let mut known = known();
             known.runs += 1;
             known.runs
         };
         let reader = {
-            let (root, pids, work, run) = (root.clone(), Arc::clone(&pids), Arc::clone(&work), Run(run));
+            let (root, pids, work, stop) = (
+                root.clone(),
+                Arc::clone(&pids),
+                Arc::clone(&work),
+                Arc::clone(&stop),
+            );
+            let own = Run(run);
             move || {
-                let _run = run;
+                // Dropped after the sender: whoever may still send can be noted as late.
+                let (_own, sender) = (own, sender);
                 for pid in pids.iter().skip(done) {
-                    if answer.send(ask(&root, *pid, &*work)).is_err() {
+                    if stop.load(Ordering::Relaxed) || sender.send(ask(&root, *pid, &*work)).is_err() {
                         return;
                     }
                 }
@@ -181,30 +187,36 @@ pub(crate) fn each<R: Send + 'static>(
         };
         let thread = thread::Builder::new().name("reader".to_owned()).stack_size(STACK);
         let is_started = thread.spawn(reader).is_ok();
+        let mut is_ended = false;
         for pid in pids.iter().skip(done) {
             done += 1;
             let got = if is_started {
-                answers.recv_timeout(PATIENCE)
+                let longest = if is_ended { PATIENCE } else { LONGEST };
+                wait(&answers, root, *pid, longest)
             } else {
-                Ok(ask(root, *pid, &*work))
+                // Without a thread only who does not look as if he kept it waiting is asked.
+                let waits = looks_in_exec(&dir(root, *pid));
+                Ok((!waits).then(|| ask(root, *pid, &*work)).flatten())
             };
-            let got = got.or_else(|why| {
+            let got = got.or_else(|_| {
                 let mut known = known();
-                // While it is not known as late, its thread cannot end.
-                answers.try_recv().map_err(|empty| {
-                    if (why, empty) == (RecvTimeoutError::Timeout, TryRecvError::Empty) {
-                        log::warn!(pid; "left behind in execve(2)");
-                        known.add(root, *pid, Some(run));
+                answers.try_recv().inspect_err(|why| {
+                    if *why == TryRecvError::Empty {
+                        log::warn!(pid; "left behind, probably in execve(2)");
+                        known.add(root, *pid, run);
                     }
                 })
             });
             let is_late = got.is_err();
-            if take(*pid, got.unwrap_or(None)).is_break() {
-                return;
-            }
-            if is_late {
+            // The thread may be ahead of what was taken, and be kept waiting there.
+            is_ended = is_ended || take(*pid, got.unwrap_or(None)).is_break();
+            stop.store(is_ended, Ordering::Relaxed);
+            if is_late || is_ended && !is_started {
                 break;
             }
+        }
+        if is_ended {
+            return;
         }
     }
 }
@@ -241,7 +253,8 @@ mod tests {
             fake.proc(format!("{pid}/stat"), format!("{pid} (x) {TAIL}\n"));
         }
         fake.proc("8/comm", "one\x1b\n")
-            .proc("8/status", "Uid:\t1000\t0\t0\t0\n");
+            .proc("8/status", "Uid:\t1000\t0\t0\t0\n")
+            .proc("8/statm", "34 1 0 0 0 33 0\n");
         fake
     }
 
@@ -284,34 +297,55 @@ mod tests {
         assert_eq!(one(&root, 9, |_, pid| pid), Some(9));
         assert!(begun.elapsed() < waited + PATIENCE / 2);
         // The call ends.
-        std::fs::write(&stat, "8 (x) gone\n").unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        while !names(&fake).is_empty() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-        assert_eq!(names(&fake), []);
+        let_go(&fake, &stat);
         fake.remove("proc/8/stat");
         fake.proc("8/stat", format!("8 (x) {TAIL}\n"));
         assert_eq!(cache.refresh(&root, 8..=9), Refreshed::default());
         assert!(cache.get(8).is_some());
     }
 
+    /// Lets the reader of process 8 go on, and waits for its end.
+    fn let_go(fake: &Fake, stat: &Path) {
+        std::fs::write(stat, "8 (x) gone\n").unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !names(fake).is_empty() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(names(fake), []);
+    }
+
     #[test]
-    fn after_the_first_one_those_in_execve_are_not_asked_at_all() {
+    fn one_that_is_slow_and_one_that_only_looks_so_are_read() {
         let fake = machine();
         let root = fake.root();
-        known().met = true;
-        let reads = |statm: &str| {
-            fake.proc("8/statm", statm);
-            let read = one(&root, 8, |_, _| ()).is_some();
-            assert_eq!(read, names(&fake).is_empty());
-            read
-        };
-        assert!(!reads("1 1 0 0 0 1 0\n"));
-        assert!(reads("5000 512 100 1 0 200 0\n"));
-        assert!(reads("0 0 0 0 0 0 0\n"), "a thread of the kernel");
-        assert!(!reads("34 1 0 0 0 33 0\n"));
-        assert!(reads(""), "it has ended");
+        // A program whose code is not where the kernel counts it.
+        fake.proc("9/statm", "44 3 1 0 0 34 0\n");
+        for _ in 0..3 {
+            assert_eq!(one(&root, 9, |_, pid| pid), Some(9));
+        }
+        fake.proc("7/statm", "5000 512 100 1 0 200 0\n");
+        let slow = one(&root, 7, |_, pid| {
+            thread::sleep(PATIENCE * 3 / 2);
+            pid
+        });
+        assert_eq!(slow, Some(7));
+    }
+
+    #[test]
+    fn a_thread_that_is_ahead_of_the_end_of_a_walk_is_known() {
+        let fake = machine();
+        let root = fake.root();
+        let stat = hold(&fake);
+        let mut taken = Vec::new();
+        let read = |root: &Root, pid: u32| root::read(&root.proc(format!("{pid}/stat")), 64).is_ok();
+        each(&root, [7, 8, 9], read, |pid, _| {
+            taken.push(pid);
+            // Meanwhile the thread goes on.
+            thread::sleep(PATIENCE / 4);
+            ControlFlow::Break(())
+        });
+        assert_eq!((taken, names(&fake).len()), (vec![7], 1));
+        let_go(&fake, &stat);
     }
 
     #[test]
@@ -322,31 +356,40 @@ mod tests {
             let status = format!("Uid:\t{user}\t0\t0\t0\n");
             fake.proc(format!("{pid}/status"), status);
         };
-        // As many as there may be, and one more.
-        let last = 20 + u32::try_from(OF_USER).unwrap();
-        (20..=last).for_each(|pid| of(pid, 4711));
+        let most = u32::try_from(OF_USER).unwrap();
+        // The last two are not late.
+        let (odd, other) = (20 + 2 * most, 21 + 2 * most);
+        (20..=other).for_each(|pid| of(pid, 4711));
+        fake.proc(format!("{odd}/statm"), "44 3 1 0 0 34 0\n");
         of(9, 4712);
-        let (go, stop) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(Vec::new())));
+        let go = Arc::new(Mutex::new(()));
         let held = go.lock().unwrap();
-        for pid in 20..last {
-            let (go, stop) = (Arc::clone(&go), Arc::clone(&stop));
+        let mut threads = Vec::new();
+        let mut hang = |pid| {
             let mut known = known();
             known.runs += 1;
             let run = known.runs;
-            known.add(&root, pid, Some(run));
+            known.add(&root, pid, run);
             drop(known);
-            let thread = thread::spawn(move || {
-                let _run = Run(run);
+            let (go, own) = (Arc::clone(&go), Run(run));
+            threads.push(thread::spawn(move || {
+                let _own = own;
                 drop(go.lock());
-            });
-            stop.lock().unwrap().push(thread);
-        }
-        assert_eq!(one(&root, last, |_, _| ()), None, "its user has no more");
-        assert_eq!(one(&root, 9, |_, _| ()), Some(()));
+            }));
+        };
+        let asked = |pid| one(&root, pid, |_, _| ()).is_some();
+        (20..20 + most).for_each(&mut hang);
+        assert!(!asked(20), "a thread waits there");
+        assert!(!asked(odd), "its user has no more for such");
+        assert!(asked(other) && asked(9));
+        (20 + most..20 + 2 * most).for_each(&mut hang);
+        assert!(!asked(other) && asked(9));
+        fake.remove(format!("proc/{other}"));
+        assert!(asked(other), "it has ended");
         drop(held);
-        for thread in stop.lock().unwrap().drain(..) {
+        for thread in threads {
             thread.join().unwrap();
         }
-        assert_eq!(one(&root, last, |_, _| ()), Some(()));
+        assert!(asked(odd));
     }
 }

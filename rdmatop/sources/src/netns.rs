@@ -62,7 +62,8 @@ pub fn others(root: &Root) -> Others {
     let of = |root: &Root, pid: u32| inode(root, &pid.to_string());
     execs::each(root, pids.gather::<BTreeSet<u32>>(), of, |pid, answer| {
         match answer {
-            None => out.hidden = true,
+            // A note names it.
+            None => {}
             Some(Err(error)) => out.hidden |= error.kind() == io::ErrorKind::PermissionDenied,
             Some(Ok(inode)) => {
                 let inode = inode.filter(|inode| Some(*inode) != own && seen.insert(*inode));

@@ -102,11 +102,13 @@ struct Port {
     shown: Option<Shown>,
     /// Since the last reading other queue pairs than those that were read may have moved data.
     others: bool,
-    /// Readings in a row of all queue pairs in which no PSN moved, although the port did.
+    /// Readings in a row in which no PSN moved, although the port did and each queue pair has had its turn.
     still: u32,
     quiet_until_ns: u64,
     /// All of its queue pairs are asked at a time.
     is_whole: bool,
+    /// Each of them was compared, at that time or in its turn.
+    is_complete: bool,
     /// Where some are: readings that compared all that were asked; those that the last one did not compare;
     /// packets of each that moved lately; and in which of these readings each was compared last.
     turn: u64,
@@ -233,7 +235,10 @@ impl Batches {
                 port.shown = last.until(&new, rows(), (told_ns, others));
                 if last.psns_moved(&new) {
                     port.still = 0;
-                } else if port.is_whole && last.packets(&new).into_iter().sum::<u64>() >= ENOUGH {
+                } else if port.is_complete
+                    && port.movers.is_empty()
+                    && last.packets(&new).into_iter().sum::<u64>() >= ENOUGH
+                {
                     port.still += 1;
                 }
             }
@@ -296,18 +301,20 @@ impl Batches {
                 continue;
             };
             let is_whole = numbers.len() as u64 <= REQUESTS;
+            let mut is_complete = true;
             let asked: Vec<u32> = if is_whole {
                 numbers.iter().map(|(qpn, _)| *qpn).collect()
             } else {
                 let all: BTreeSet<u32> = numbers.iter().map(|(qpn, _)| *qpn).gather();
                 port.turns.retain(|qpn, _| all.contains(qpn));
+                is_complete = port.turns.len() == all.len();
                 port.some(&numbers)
             };
             // Those that have waited longest come first, also where they are many.
             if !credit.take(asked.len() as u64) {
                 break;
             }
-            (port.asked_ns, port.is_whole) = (now_ns, is_whole);
+            (port.asked_ns, port.is_whole, port.is_complete) = (now_ns, is_whole, is_complete);
             plan.entry(*index).or_default().extend(asked);
         }
         self.plan = plan.into();

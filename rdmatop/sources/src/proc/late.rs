@@ -46,7 +46,7 @@ impl Waits {
                 "It is read when one of them ends",
             ),
             Self::Exec => (
-                "it is in execve(2), and what that call waits for does not answer",
+                "reading of it does not end: it is probably in execve(2), and what that call waits for does not answer",
                 "It is read when that call ends: it may wait for a file system of its user's",
             ),
         }

@@ -452,6 +452,16 @@ fn a_driver_whose_psns_stand_still_is_left_alone() {
     // They may move after all.
     nic.stands = false;
     assert!(is_share(&nic.seconds(400), 231, 10_000));
+    // Of more queue pairs than are asked at a time each has its turn before.
+    let many = (0..250).map(|n| sender(10 + n, 231 + n % 2, 100));
+    let mut nic = Shared::new(1, many.collect());
+    nic.stands = true;
+    let mut asked = 0;
+    for _ in 0..300 {
+        nic.second(0);
+        asked += nic.asked;
+    }
+    assert!((500..2500).contains(&asked), "{asked}");
 }
 
 #[test]
