@@ -162,6 +162,17 @@ fn walk(file: &Path, dir: &Path, wrong: &mut Vec<String>, seen: &mut usize) {
     }
 }
 
+/// A crate that is not listed would be held to nothing.
+#[test]
+fn each_crate_below_this_directory_is_listed() {
+    let entries = fs::read_dir(ROOT).unwrap().map(|entry| entry.unwrap());
+    let crates = entries.filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let names: BTreeSet<_> = crates
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(Vec::from_iter(names), CRATES);
+}
+
 #[test]
 fn each_layer_imports_only_what_it_may() {
     let (mut wrong, mut seen) = (Vec::new(), 0);

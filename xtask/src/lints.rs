@@ -152,6 +152,26 @@ mod tests {
     }
 
     #[test]
+    fn a_document_that_names_an_ignored_test_says_how_it_is_run() {
+        let sources = sources();
+        let ignored = sources.iter().flat_map(|(_, text)| {
+            let after = text.split("#[ignore").skip(1);
+            after.filter_map(|text| functions(text).next())
+        });
+        let ignored: BTreeSet<&str> = ignored.collect();
+        assert!(!ignored.is_empty());
+        for file in files(&paths::repo().join("docs"), "md") {
+            let text = fs::read_to_string(&file).unwrap();
+            let named = ignored.iter().find(|name| text.contains(**name));
+            assert!(
+                named.is_none() || text.contains(" --ignored"),
+                "{}: {named:?}",
+                file.display()
+            );
+        }
+    }
+
+    #[test]
     fn names_of_functions_and_of_mentioned_tests_are_found() {
         let source = "fn a_short_name() {}\n    async fn another<T>(of: fn(T)) {}\n";
         assert_eq!(functions(source).collect::<Vec<_>>(), ["a_short_name", "another"]);

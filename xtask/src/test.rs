@@ -57,8 +57,8 @@ pub(crate) struct TestArgs {
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
     /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
-    /// that machine's kernels and the modules of its tests on 6.12, and makes and tries the files of a release
-    /// (`cargo xtask dist --roots --lint`)
+    /// that machine's kernels and the modules of its tests on 6.12, and makes and tries the files of a
+    /// release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only

@@ -179,7 +179,7 @@ fn level(line: &str) -> Option<(usize, usize, Level)> {
         BARE_LEVELS.iter().filter_map(at).find(|(at, ..)| {
             let before = line.get(..*at).unwrap_or_default();
             before.contains('[')
-                && matches!(find_writer(before), Prefix::Writer(writer) if !writer.host.is_empty())
+                && matches!(find_writer(before), Prefix::Writer(writer) if !is_source(&writer.host))
         })
     })
 }
@@ -406,6 +406,14 @@ pub(super) fn is_host(host: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
+/// Whether other programs than NCCL may have it before a level: the name of a source file, as in
+/// `main.rs:12:34 [3] INFO`, or nothing.
+fn is_source(host: &str) -> bool {
+    const ENDINGS: &str = " c cc cpp cu cxx go h hpp java js kt py rb rs scala ts ";
+    let ending = host.rsplit_once('.').map(|(_, ending)| format!(" {ending} "));
+    host.is_empty() || ending.is_some_and(|ending| ENDINGS.contains(&ending))
+}
+
 /// Whether it is a clock: `12:34:56`, `2026-11-26T12:34:56`.
 fn is_clock(host: &str, word: &str) -> bool {
     let two_each = word.len() > 6 && word.rsplit(':').take(2).all(|part| part.len() == 2);
@@ -618,6 +626,23 @@ mod tests {
             assert_eq!(text, "NET/IB : Got completion");
         }
         assert_eq!(of("vm-0:606:642 [ 6 ] NCCL INFO Using network gIB").0, "vm-0");
+    }
+
+    #[test]
+    fn a_source_file_before_a_bare_level_is_no_host() {
+        for file in [
+            "main.rs", "a.c", "a.cc", "a.cpp", "a.cu", "x.pb.go", "A.java", "train.py", "a-b.h", "a.ts",
+        ] {
+            for level in ["INFO", "WARN", "[FATAL ERROR]:"] {
+                let line = format!("{file}:12:34 [3] {level} Using internal Network Socket");
+                assert_eq!(Line::read(&line), Line::Plain(&line));
+            }
+            // Where NCCL's name is in the level, it is NCCL's line.
+            assert_eq!(of(&format!("{file}:12:34 [3] NCCL INFO x")).0, file);
+        }
+        for host in ["node1", "cs", "h1.example.com", "rs"] {
+            assert_eq!(of(&format!("{host}:12:34 [3] INFO x")).0, host);
+        }
     }
 
     #[test]

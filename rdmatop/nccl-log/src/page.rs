@@ -349,7 +349,10 @@ fn warnings(out: &mut String, report: &Report) {
                 wrapped(out, "  ", 4, &format!("{place}{}", entry.means));
                 let next = format!("{}{}", entry.next, set_already(report, entry.next));
                 wrapped(out, "    next: ", 10, &next);
-                wrapped(out, "    NCCL: ", 10, &warning.text);
+                // Other libraries and programs say something of the network, too.
+                let of_nccl = entry.versions.contains("CCL");
+                let label = if of_nccl { "    NCCL: " } else { "    line: " };
+                wrapped(out, label, 10, &warning.text);
             }
             None => wrapped(out, "  ", 4, &format!("{place}{}", warning.text)),
         }

@@ -210,8 +210,8 @@ impl Report {
     }
 
     /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
-    /// is that fault once more, as is what these lines have in the same words. What libfabric says is not: its
-    /// provider knows why.
+    /// is that fault once more, as is what these lines have in the same words. What libfabric says is not:
+    /// its provider knows why.
     fn add_framework_errors(&mut self) {
         let mut found = self.framework_errors.drain();
         if self.warnings.has_fault() {

@@ -52,8 +52,8 @@ pub(super) fn cached(arch: Arch) -> Option<PathBuf> {
     program.is_file().then_some(program)
 }
 
-/// Fetches it on Debian 12; elsewhere installs Debian's own QEMU for aarch64, as setup did for x86-64. A failure
-/// is only reported: the lab runs with any QEMU there is.
+/// Fetches it on Debian 12; elsewhere installs Debian's own QEMU for aarch64, as setup did for x86-64. A
+/// failure is only reported: the lab runs with any QEMU there is.
 pub(crate) fn fetch_if_missing(arch: Arch) {
     if !setup::is_debian_12() {
         if arch == Arch::Aarch64

@@ -379,6 +379,50 @@ mod tests {
     use super::*;
 
     #[test]
+    fn which_tests_run_on_a_kernel_depends_on_what_was_asked() {
+        let units_run = AtomicBool::new(false);
+        let extents = |arch, words: &str| {
+            let has = |word| words.split(' ').any(|has| has == word);
+            let kernels = ["6.12".to_owned()];
+            let asked = Asked {
+                program: Path::new("rdmatop"),
+                arch,
+                kernels: if has("kernels") { &kernels } else { &[] },
+                everywhere: has("everywhere"),
+                beside: has("beside"),
+                filter: has("filter").then_some("exact"),
+                timeout: 1,
+                at_once: 1,
+                again: 0,
+                units_run: &units_run,
+            };
+            // The kernel with the most tests, and another one.
+            ["6.12", "6.1"].map(|name| asked.extent(kernel::find_for(arch, name).unwrap()))
+        };
+        let (all, named, short) = (
+            [Extent::All; 2],
+            [Extent::Named; 2],
+            [Extent::Modules, Extent::Named],
+        );
+        for (arch, words, wanted) in [
+            (Arch::X86_64, "", named),
+            (Arch::X86_64, "filter", named),
+            (Arch::X86_64, "kernels", all),
+            (Arch::X86_64, "everywhere", all),
+            (Arch::X86_64, "everywhere kernels", all),
+            (Arch::Aarch64, "", named),
+            (Arch::Aarch64, "kernels", named),
+            (Arch::Aarch64, "filter", all),
+            (Arch::Aarch64, "everywhere", all),
+            // The short list beside the guests of x86-64.
+            (Arch::Aarch64, "everywhere beside", short),
+            (Arch::Aarch64, "everywhere beside filter", all),
+        ] {
+            assert_eq!(extents(arch, words), wanted, "{} {words}", arch.name());
+        }
+    }
+
+    #[test]
     fn failed_tests_are_run_again_by_name_and_what_is_no_test_is_not() {
         let module = |name: &str, tests: &[&str]| Module {
             name: name.into(),

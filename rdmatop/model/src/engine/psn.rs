@@ -12,8 +12,8 @@ pub(super) struct Psn {
     /// When the last PSN was read or set.
     at_ns: u64,
     pub(super) meter: Option<Box<Meter>>,
-    /// The last PSN, and whether the QP could send by then: before RTS the PSN is whatever the next modify makes
-    /// of it.
+    /// The last PSN, and whether the QP could send by then: before RTS the PSN is whatever the next modify
+    /// makes of it.
     last: Option<(u32, bool)>,
 }
 

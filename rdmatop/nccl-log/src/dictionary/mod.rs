@@ -6,15 +6,17 @@
 //! aws-ofi-nccl 1.0 to 1.21; those of GPUDirect-TCPX, FastSocket and AMD's ANP in their last commit. Versions
 //! are of the message in all its spellings. An entry matches by what its source prints in that place, so no
 //! message is explained by the words of another.
+//!
 //! NCCL 2.31 was read in its branch of development, and its released library (2.31.2) for texts; of 2.32 the
 //! library's texts (2.32.3) and its src/debug.cc were read: they have all texts of 2.30 that an entry named
-//! then, except that 2.32 has no `NET/Socket : no interface found`.
-//! Of RCCL after ROCm 6.3 these were read: src/debug.cc, the transports IB and IB-CAST, the loading of plugins,
-//! the calls of ROCm. For what it shares with NCCL the release of NCCL counts that it is made of (ROCm 6.4:
-//! 2.22, 7.0: 2.26, 7.1: 2.27, 7.11: 2.28, 10: 2.30 and 2.31). Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
-//! only. What PyTorch prints is of published logs.
-//! What other libraries print of the same network is in `others.rs`.
-//! `docs/nccl-messages.md` is made of these tables.
+//! then, except that 2.32 has no `NET/Socket : no interface found`. Of RCCL after ROCm 6.3 these were read:
+//! src/debug.cc, the transports IB and IB-CAST, the loading of plugins, the calls of ROCm. For what it shares
+//! with NCCL the release of NCCL counts that it is made of (ROCm 6.4: 2.22, 7.0: 2.26, 7.1: 2.27, 7.11: 2.28,
+//! 10: 2.30 and 2.31). Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags
+//! up to 2.30 only. What PyTorch prints is of published logs.
+//!
+//! What other libraries print of the same network is in `others.rs`. `docs/nccl-messages.md` is made of these
+//! tables.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
 /// for each the versions that print it, how it is recognised, and a line of it. A spelling is an [`Entry`].
@@ -168,12 +170,7 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
 
 /// The entry for a message behind this: its writer, and its place in NCCL's source.
 pub fn look_up_in(before: &str, text: &str) -> Option<&'static Entry> {
-    // RCCL's own spelling up to ROCm 5.4 and after ROCm 6.3.
-    let hip = text
-        .strip_prefix("HIP failure")
-        .map(|rest| format!("Cuda failure {}", rest.trim_start_matches([':', ' '])));
-    let text = hip.as_deref().unwrap_or(text);
-    let mut entries = entries().filter(|entry| hip.is_none() || entry.versions.contains("RCCL"));
+    let mut entries = entries();
     let status = status(text);
     let event = event(text);
     if status.is_none() && event.is_none() {

@@ -26,8 +26,9 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "dlvsym failed on ibv_get_device_list - /usr/lib/libibverbs.so.1: undefined symbol version \
             IBVERBS_1.1";
 
-    "no-libionic" Choice means "the library of AMD's NICs (libionic) could not be opened or is too old, so RCCL does not use them";
-        next "install libionic of the NIC's driver in the image";
+    // It is printed on hosts without such NICs, too, and RCCL goes on with verbs.
+    "no-libionic" Note means "AMD NIC features off: the library of AMD's NICs (libionic) could not be opened or is too old";
+        next "nothing, if the host has other NICs; else install libionic of the NIC's driver in the image";
         in "RCCL of ROCm 7.12 on": Text(&["NET/IB : Failed to open ionicdv symbols"]) =>
             "NET/IB : Failed to open ionicdv symbols. Advance features like AINIC UD load balancing will be disabled.";
 

@@ -10,6 +10,7 @@ const UNREACHED: &str = "the interface that NCCL took (`Bootstrap : Using`) does
                          look for a firewall";
 const SHARED_GPU: &str = "each rank needs a GPU of its own: look at CUDA_VISIBLE_DEVICES and at the local rank that the program uses; from \
                           2.30 on NCCL_MULTI_RANK_GPU_ENABLE=1 allows it";
+const HIP: &str = "RCCL to ROCm 5.4, and after ROCm 6.3";
 const SHM: &str =
     "a larger /dev/shm (docker: --shm-size=8g; Kubernetes: an emptyDir with medium: Memory at /dev/shm)";
 
@@ -400,6 +401,43 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.4 to 2.15, RCCL": Text(&["Call to posix_fallocate failed", "No space left"]) =>
             "Call to posix_fallocate failed : No space left on device";
 
+    // What HIP says, where AMD's GPUs have another remedy.
+    "gpu-memory-full" Fault means "a GPU has no memory left for NCCL's buffers";
+        next "`rocm-smi --showmeminfo vram` at that moment: what the program and others take (a smaller batch, a smaller share for \
+            the cache of a server); NCCL_BUFFSIZE makes the buffers smaller";
+        in HIP: Text(&["HIP failure", "out of memory"]) =>
+            "HIP failure: 'out of memory'";
+
+    "gpu-peers" Fault means "two GPUs of a host cannot reach each other's memory";
+        next "NCCL_P2P_DISABLE=1 does without (through the host's memory); `rocm-smi --showtopoaccess` shows which pairs can; \
+            in a container or VM, whether IOMMU and ACS let GPUs reach each other";
+        in HIP: Text(&["HIP failure", "peer access is not supported"]) =>
+            "HIP failure 'peer access is not supported between these two devices'";
+
+    "gpu-start" Fault means "HIP could not be started in this process";
+        next "a process that was forked after its parent had used HIP (start workers by spawn), or a driver that does not work or \
+            does not fit ROCm: `rocm-smi` in the same container, /dev/kfd and /dev/dri in it";
+        in HIP: Text(&["HIP failure", "initialization error"]) =>
+            "HIP failure 'initialization error'";
+        in HIP: Text(&["HIP failure", "driver version is insufficient"]) =>
+            "HIP failure 'driver version is insufficient for runtime version'";
+
+    "gpu-program" Fault means "a kernel on the GPU touched memory that it may not; NCCL only reports it";
+        next "AMD_SERIALIZE_KERNEL=3 shows which kernel; an error of the network before it can be the cause";
+        in HIP: Text(&["HIP failure", "illegal memory access"]) =>
+            "HIP failure 'an illegal memory access was encountered'";
+
+    "gpu-broke" Fault means "a GPU reports an error that it cannot correct";
+        next "`sudo dmesg` (amdgpu) and `rocm-smi --showrasinfo all` of that host: reset the GPU, and if it comes again, replace it";
+        in HIP: Text(&["HIP failure", "uncorrectable"]) =>
+            "HIP failure 'uncorrectable ECC error encountered'";
+
+    "gpu-absent" Fault means "a GPU that NCCL or the program names is not there in this process";
+        next "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, and the local rank that the program uses as the GPU's number; where \
+            each rank sees its own GPU alone, let the ranks of a host see all, or NCCL_P2P_DISABLE=1";
+        in HIP: Text(&["HIP failure", "invalid device ordinal"]) =>
+            "HIP failure 'invalid device ordinal'";
+
     "gpu-memory-full" Fault means "a GPU has no memory left for NCCL's buffers";
         next "`nvidia-smi` or `rocm-smi` at that moment: what the program and others take (a smaller batch, \
             a smaller share for the cache of a server); NCCL_BUFFSIZE makes the buffers smaller";
@@ -437,7 +475,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             is wanted: a newer driver, or a build for an older CUDA";
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "driver version is insufficient"]) =>
             "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
-        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "installed CUDA driver"]) =>
+        in "NCCL 2.3 on": Text(&["Cuda failure ", "installed CUDA driver"]) =>
             "Cuda failure 'API call is not supported in the installed CUDA driver'";
 
     "gpu-start" Fault means "CUDA could not be started in this process";
@@ -475,14 +513,20 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "look at the first error above, and why the program ended";
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "driver shutting down"]) =>
             "Cuda failure 'driver shutting down'";
+        in HIP: Text(&["HIP failure", "driver shutting down"]) =>
+            "HIP failure 'driver shutting down'";
 
     "gpu-build" Fault means "this build of NCCL has no code for this GPU";
         next "the framework or the library built for this GPU's architecture (compute capability, or gfx of AMD's): mostly a newer one, \
             or for an old GPU an older one";
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "invalid device function"]) =>
             "Cuda failure 'invalid device function'";
+        in HIP: Text(&["HIP failure", "invalid device function"]) =>
+            "HIP failure 'invalid device function'";
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "no kernel image"]) =>
             "Cuda failure 'no kernel image is available for execution on the device'";
+        in HIP: Text(&["HIP failure", "no kernel image"]) =>
+            "HIP failure 'no kernel image is available for execution on the device'";
 
     "gpu-absent" Fault means "a GPU that NCCL or the program names is not there in this process";
         next "CUDA_VISIBLE_DEVICES, and the local rank that the program uses as the GPU's number; where each rank sees \
@@ -503,13 +547,19 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             without (through the host's memory), NCCL_CUMEM_ENABLE=0 does it in the older way";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure ", "invalid argument"]) =>
             "Cuda failure 1 'invalid argument'";
+        in HIP: In("transport/p2p.cc:", &["HIP failure", "invalid argument"]) =>
+            "HIP failure 'invalid argument'";
         in "NCCL 2.3 on, RCCL of ROCm 5.4 on": In("transport/p2p.cc:", &["Cuda failure ", "invalid resource handle"]) =>
             "Cuda failure 400 'invalid resource handle'";
+        in HIP: In("transport/p2p.cc:", &["HIP failure", "invalid resource handle"]) =>
+            "HIP failure 'invalid resource handle'";
 
     "cuda" Fault means "a call of CUDA or HIP failed";
         next "the words in quotes say which; `sudo dmesg` shows errors of a GPU (Xid, amdgpu)";
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure "]) =>
             "Cuda failure 'unknown error'";
+        in HIP: Text(&["HIP failure"]) =>
+            "HIP failure 'unknown error'";
 
     "misuse" Fault means "a program launched a collective on a stream whose capture into a graph had become invalid";
         next "look at what the program calls while it captures a graph; the network has no part in it";

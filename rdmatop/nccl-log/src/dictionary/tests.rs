@@ -98,6 +98,51 @@ fn entries_are_whole_and_of_one_kind_per_name() {
     }
 }
 
+/// AMD's GPUs have none of NVIDIA's tools, links and variables.
+#[test]
+fn what_hip_says_is_not_explained_by_nvidia_s_words() {
+    for entry in entries() {
+        let hip = match entry.example.strip_prefix("Cuda failure ") {
+            Some(rest) => format!("HIP failure {rest}"),
+            None if entry.example.to_lowercase().starts_with("hip") => entry.example.to_owned(),
+            None => continue,
+        };
+        let place = match entry.pattern {
+            Pattern::In(place, _) => place,
+            _ => "",
+        };
+        let found = look_up_in(place, &hip).expect("an entry");
+        let said = format!("{} {}", found.means, found.next);
+        for word in ["nvidia", "NVLink", "NVSwitch", "CUDA_", "compute-sanitizer"] {
+            assert!(!said.contains(word), "{hip}: {said}");
+        }
+        assert!(found.versions.contains("RCCL"), "{hip}: {found:?}");
+    }
+    for (words, id) in [
+        (": 'out of memory'", "gpu-memory-full"),
+        (" 'an illegal memory access was encountered'", "gpu-program"),
+        (
+            " 'no kernel image is available for execution on the device'",
+            "gpu-build",
+        ),
+        (" 'something new'", "cuda"),
+    ] {
+        let found = look_up(&format!("HIP failure{words}")).map(|entry| entry.id);
+        assert_eq!(found, Some(id), "{words}");
+    }
+}
+
+#[test]
+fn a_queue_pair_of_amd_s_nics_that_is_refused_is_explained_by_its_errno() {
+    let next = |errno: &str| {
+        let text = format!("Call to ionic_dv_create_qp_ex failed with error {errno}");
+        look_up(&text).map_or("", |entry| entry.next)
+    };
+    assert!(next("Operation not supported").contains("firmware"));
+    assert!(next("Invalid argument").contains("size of its queues"));
+    assert!(next("Cannot allocate memory").contains("ulimit -l"));
+}
+
 #[test]
 fn each_echo_is_of_the_dictionary() {
     for id in ECHOES {

@@ -258,13 +258,20 @@ pub(super) const CALLS: &[Entry] = messages! {
         next MEMLOCK;
         in WITH_ERRNO: Text(&["Call to ibv_create_qp failed with error Cannot allocate memory"]) =>
             "Call to ibv_create_qp failed with error Cannot allocate memory";
+        in "RCCL of ROCm 7.12 on": Text(&["Call to ionic_dv_create_qp_ex failed with error Cannot allocate memory"]) =>
+            "Call to ionic_dv_create_qp_ex failed with error Cannot allocate memory";
 
     "qp-refused-by-driver" Fault means "the device cannot make such a queue pair";
         next "the size of its queues (NCCL_IB_QPS_PER_CONNECTION, the plugin's settings) is beyond what \
             `ibv_devinfo -v` says";
         in WITH_ERRNO: Text(&["Call to ibv_create_qp failed with error Invalid argument"]) =>
             "Call to ibv_create_qp failed with error Invalid argument";
-        in "RCCL of ROCm 7.12 on": Text(&["Call to ionic_dv_create_qp_ex failed with error"]) =>
+        in "RCCL of ROCm 7.12 on": Text(&["Call to ionic_dv_create_qp_ex failed with error Invalid argument"]) =>
+            "Call to ionic_dv_create_qp_ex failed with error Invalid argument";
+
+    "qp-refused-by-driver" Fault means "the device cannot make the kind of queue pair that RCCL asks AMD's NICs for";
+        next "firmware or driver of the NIC lacks the feature: update both";
+        in "RCCL of ROCm 7.12 on": Text(&["Call to ionic_dv_create_qp_ex failed with error Operation not supported"]) =>
             "Call to ionic_dv_create_qp_ex failed with error Operation not supported";
 
     "cq-failed" Fault means "a completion queue could not be made, and the message does not say why: mostly \

@@ -207,9 +207,32 @@ amd2:7:7 [0] NCCL INFO Failed to initialize NET plugin IB
 amd2:7:7 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>
 amd2:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
 ",
-        first: "TCP: NET/Socket on eth0, because the library of AMD's NICs (libionic) is missing in the image, or too old",
-        holds: &["install libionic"],
-        lacks: &["does not say why"],
+        first: "TCP: NET/Socket on eth0, and the log does not say why",
+        holds: &["AMD NIC features off", "install libionic"],
+        lacks: &["because", "FAULT"],
+    },
+    Case {
+        name: "a host of Mellanox's NICs without AMD's library has another cause of TCP",
+        log: "\
+amd3:7:7 [0] rccl/src/transport/net_ib_rocm.cc:633 NCCL WARN NET/IB : Failed to open ionicdv symbols. Advance features like AINIC UD load balancing will be disabled.
+amd3:7:7 [0] NCCL WARN NET/IB : Unable to open device mlx5_0
+amd3:7:7 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>
+amd3:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth0, because the device mlx5_0 cannot be opened (/dev/infiniband missing in the container, or no \
+                rights)",
+        holds: &["AMD NIC features off", "nothing, if the host has other NICs"],
+        lacks: &["does not use them"],
+    },
+    Case {
+        name: "a host of Mellanox's NICs without AMD's library is on RDMA",
+        log: "\
+amd3:7:7 [0] rccl/src/transport/net_ib_rocm.cc:633 NCCL WARN NET/IB : Failed to open ionicdv symbols. Advance features like AINIC UD load balancing will be disabled.
+amd3:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all",
+        holds: &["AMD NIC features off"],
+        lacks: &["does not use them"],
     },
     Case {
         name: "attention of NCCL 2.32 is explained where it is known, and is no error",
@@ -254,8 +277,8 @@ MPIDI_OFI_handle_cq_error(1062): OFI poll failed (ofi_events.c:1064:MPIDI_OFI_ha
 ",
         first: "unknown: no line names the network; FAULT: the peer of an MPI process has no such endpoint any more: mostly its process \
                 ended before, and this one only reports it",
-        holds: &["Segmentation fault, out of memory"],
-        lacks: &["no line of NCCL"],
+        holds: &["Segmentation fault, out of memory", "    line: OFI poll failed"],
+        lacks: &["no line of NCCL", "NCCL: "],
     },
     Case {
         name: "what libfabric says stands beside NCCL's own fault",

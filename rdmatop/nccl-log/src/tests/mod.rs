@@ -6,10 +6,11 @@ mod compare;
 mod time;
 
 use super::{
-    json,
+    dictionary, json,
     page::{self, Links},
     report::Report,
     verdict::{self, VerdictKind},
+    why,
 };
 use proptest::prelude::*;
 use std::{
@@ -571,6 +572,40 @@ fn a_funnel_and_idle_nics_are_pointed_out() {
         text.contains("2 of 4 NICs that NCCL listed have no connection."),
         "{text}"
     );
+}
+
+#[test]
+fn what_other_libraries_print_is_not_said_to_be_nccl_s() {
+    let others = [
+        "Cray MPICH ",
+        "JAX ",
+        "MPICH ",
+        "NIXL ",
+        "NVSHMEM ",
+        "PyTorch ",
+        "Slurm ",
+        "UCX ",
+        "libfabric ",
+    ];
+    for entry in dictionary::entries() {
+        let mut report = Report::default();
+        report.warnings.add("n", entry.example, Some(entry), None);
+        let text = page::text(&report, &Links::default(), None);
+        let is_other = others.iter().any(|name| entry.versions.starts_with(name));
+        let is_nccl = entry.versions.starts_with("NCCL ") || entry.versions.starts_with("RCCL");
+        assert!(text.contains("    NCCL: ") || !is_nccl, "{entry:?}");
+        assert!(text.contains("    line: ") || !is_other, "{entry:?}");
+    }
+}
+
+#[test]
+fn each_cause_of_tcp_is_a_choice_or_a_fault_of_the_dictionary() {
+    for (id, _) in why::CAUSES {
+        let mut kinds = dictionary::entries()
+            .filter(|entry| entry.id == id)
+            .map(|entry| entry.kind);
+        assert!(kinds.any(|kind| kind != dictionary::Kind::Note), "{id}");
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
     for qp in &ctx.facts.qps {
-        // `ways` leaves out the bytes of READs, which are received. Of ten thousand idle QPs nothing is added up.
+        // `ways` leaves out the bytes of READs, which are received. Nothing is added up of an idle QP.
         let sends = growing(qp.traffic.tx_bytes).and_then(|_| qp.traffic.ways()[0]);
         let sends = sends.filter(|bytes| *bytes > 0.0);
         let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();

@@ -11,7 +11,7 @@ use rdmatop_sources::{
 /// Processes of threads. Numbers are reused, so an entry is valid for one dump.
 pub(super) struct Owners {
     root: Root,
-    /// A tree, because few processes have most queue pairs: their look-up takes a few comparisons and no hash.
+    /// A tree: few processes have most queue pairs, and their look-up takes a few comparisons and no hash.
     known: BTreeMap<u32, u32>,
 }
 
