@@ -4,7 +4,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -27,12 +27,16 @@ const BOUND: [&str; 4] = [
     "rdma_rx_bytes",
     "rdma_rx_packets",
 ];
-/// Packets of 4 KiB that the counted process and another one send, a step of both.
-const COUNTED: u64 = 2560;
-const OTHER: u64 = 256;
+/// Packets of 4 KiB that the counted process and another one send in a millisecond: together 4.8 Gb/s.
+const COUNTED: u64 = 128;
+const OTHER: u64 = 16;
 /// Bytes of such a packet.
 const PACKET: u64 = 4096 + 58;
 const STEP: Duration = Duration::from_millis(20);
+/// What a step may make up for, ms: more at once would be more than the link carries in the time of a reading.
+const MOST: u64 = 40;
+/// Less than the longest interval of which something is concluded.
+const LOOK: Duration = Duration::from_millis(2500);
 /// More would say nothing: the windows would be too long on this machine.
 const TRIES: usize = 4;
 
@@ -77,11 +81,14 @@ impl Card {
         })
     }
 
-    /// Both send.
-    fn moves(&self) -> Result<()> {
-        self.port.grow("port_xmit_data", (COUNTED + OTHER) * PACKET / 4)?;
-        for (name, count) in [("bytes", COUNTED * PACKET), ("packets", COUNTED)] {
-            let order = format!("add {} rdma_tx_{name} {count}", self.qpn);
+    /// Both send for so many milliseconds.
+    fn moves(&self, ms: u64) -> Result<()> {
+        self.port
+            .grow("port_xmit_data", (COUNTED + OTHER) * ms * PACKET / 4)?;
+        let counted = COUNTED * ms;
+        for (name, count) in [("bytes", counted * PACKET), ("packets", counted)] {
+            // Each card has a queue pair of this number.
+            let order = format!("add {} {} rdma_tx_{name} {count}", self.port.device, self.qpn);
             std::fs::write("/sys/kernel/debug/rxe_counters/control", &order).with_context(|| order)?;
         }
         Ok(())
@@ -123,10 +130,13 @@ fn what_a_card_counts_of_a_process_is_no_other_s() -> Result<()> {
     let over = AtomicBool::new(false);
     let shown = thread::scope(|scope| {
         let steps = scope.spawn(|| -> Result<()> {
+            let mut before = Instant::now();
             while !over.load(Ordering::Relaxed) {
-                away.moves()?;
-                stays.moves()?;
                 thread::sleep(STEP);
+                let ms = u64::try_from(before.elapsed().as_millis())?;
+                before += Duration::from_millis(ms);
+                away.moves(ms.min(MOST))?;
+                stays.moves(ms.min(MOST))?;
             }
             Ok(())
         });
@@ -159,7 +169,7 @@ fn look(test: &str, away: &Card, stays: &Card) -> Result<Vec<[f64; 2]>> {
     let mut shown = Vec::new();
     for _ in 0..TRIES {
         let window = Window::open(&[])?;
-        window.wait_looks(5)?;
+        thread::sleep(LOOK);
         let sample = window.close()?;
         let most = [away.most(&sample)?, stays.most(&sample)?];
         say(&format!(
@@ -170,17 +180,9 @@ fn look(test: &str, away: &Card, stays: &Card) -> Result<Vec<[f64; 2]>> {
         if most[0] < 0.5 {
             break;
         }
-        let counted = sample.process(away.counted)?;
-        say(&format!(
-            "{} {}",
-            counted.field("hw_counters"),
-            counted.field("tx_bytes")
-        ));
-        let qpn = u32::try_from(away.qpn)?;
-        say(&format!(
-            "to {}",
-            sample.qp(away.counted, qpn)?.field("remote_gid")
-        ));
+        let port = sample.port(&away.port.device, 1)?.rate("tx_bytes");
+        let counted = sample.process(away.counted)?.field("tx_bytes");
+        say(&format!("{test}: counted {counted}, by the port {port:?}"));
     }
     Ok(shown)
 }
