@@ -293,8 +293,9 @@ pub const CALLERS: u32 = 1024;
 /// How many places, side by side, a process may use: its PID hashes to the first of them.
 pub const CALLER_WAYS: u32 = 4;
 
-/// What one process has put into the ring buffer of lifecycle records. With it a program keeps room for the
-/// others. The last element, beyond [`CALLERS`], is shared by all processes that find no place.
+/// What one process has put into the ring buffers of lifecycle records and of work requests. With it a
+/// program keeps room for the others. The last element, beyond [`CALLERS`], is shared by all processes that
+/// find no place.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Caller {
@@ -304,8 +305,8 @@ pub struct Caller {
     pub pid: u32,
     /// Zero.
     pub reserved: u32,
-    /// Name of the thread that took the place. Empty if the call was made by another process, about an object
-    /// of this one.
+    /// Name of the thread that took the place, or of the first thread of the process that used it. Empty if
+    /// only other processes did so, about objects of this one.
     pub comm: [u8; COMM_LEN],
     /// When a program last used the place, ns.
     pub used_ns: u64,
@@ -316,14 +317,16 @@ pub struct Caller {
     /// Failed calls that made no event, since the process got the place, because [`FAILURES_A_SECOND`] others
     /// made one in the same second.
     pub over_budget: u64,
-    /// Its records in the ring buffer.
+    /// Its records in the ring buffer of lifecycle records.
     pub unread: Unread,
+    /// Those in the ring buffer of work requests.
+    pub unread_work: Unread,
     /// Records that the programs refused since the process got the place, because its records, or those of
     /// all processes of the user, would have taken more than a quarter of what was free.
     pub refused: u64,
 }
 
-/// What one process, or all of one user, have in the ring buffer. Used only while less than a quarter of it
+/// What one process, or all of one user, have in a ring buffer. Used only while less than a quarter of it
 /// is free.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -387,7 +390,7 @@ pub mod loss {
     /// Also counted here: a call that a probe on a program could not read or remember, and a CQE of soft
     /// iWARP that found no room and whose QP is not known; it stays counted as a completion.
     pub const MISSED: u32 = 7;
-    /// A record of a work request found no room in its ring buffer.
+    /// A record of a work request found no room in its ring buffer, or was refused as those of [`RING`] are.
     pub const WR_RING: u32 = 8;
     /// The post or the end of a work request was not seen: the kernel skipped a program, or there was no room
     /// to remember the QP or the CQE.
@@ -457,7 +460,7 @@ mod tests {
     fn entries_are_whole_words() {
         assert_eq!(size_of::<VerbEntry>(), 8 + size_of::<VerbStats>());
         assert_eq!(size_of::<VerbErrorEntry>(), 24);
-        assert_eq!(size_of::<Caller>(), 88);
+        assert_eq!(size_of::<Caller>(), 104);
     }
 
     #[test]

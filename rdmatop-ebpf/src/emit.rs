@@ -17,7 +17,7 @@ use crate::{
     body::rxe_shared::works_in_softirqs,
     maps::{EVENTS, LOSSES},
     offsets::counts,
-    share::{caller, is_over_share},
+    share::{LIFECYCLE, caller, is_refused},
     task::now,
     words::{add, copy, zeroed},
 };
@@ -79,26 +79,12 @@ fn wakeup(breaking: bool) -> u64 {
     FORCE_WAKEUP
 }
 
-/// Arguments of `bpf_ringbuf_query`: the number of unread bytes, the size of the ring buffer in bytes, and
-/// the positions of the reader and of the programs, in bytes since the ring buffer was made. `BPF_RB_*`,
-/// include/uapi/linux/bpf.h.
-const UNREAD: u64 = 0;
-const SIZE: u64 = 1;
-const READ_TO: u64 = 2;
-const WRITTEN_TO: u64 = 3;
-
 /// Reserves space for a record, or counts that there is none. `whose` returns the process to whose share of
 /// the ring buffer the record counts.
 #[inline(always)]
 fn space<T: 'static>(whose: impl FnOnce() -> u32) -> Option<RingBufEntry<T>> {
-    let (unread, size) = (EVENTS.query(UNREAD), EVENTS.query(SIZE));
-    if unread > size - size / 4 {
-        let free = size - unread;
-        let bytes = size_of::<T>() as u64;
-        let (read, written) = (EVENTS.query(READ_TO), EVENTS.query(WRITTEN_TO));
-        if is_over_share(u64::from(whose()), bytes, free, read, written) != 0 {
-            return None;
-        }
+    if is_refused(&EVENTS, LIFECYCLE, size_of::<T>() as u64, whose) {
+        return None;
     }
     let entry = EVENTS.reserve(0);
     if entry.is_none() {

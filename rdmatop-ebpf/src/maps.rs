@@ -48,15 +48,15 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
 pub(crate) static LOSSES: Array<u64> = Array::with_max_entries(loss::REFUSED + 1, MMAPABLE);
 
-/// What each process put into `EVENTS`, by a hash of its PID: see share.rs. The kernel side writes; user
-/// space reads through mmap and frees the places of processes that are quiet.
+/// What each process put into `EVENTS` and `WR_EVENTS`, by a hash of its PID: see share.rs. The kernel side
+/// writes; user space reads through mmap and frees the places of processes that are quiet.
 #[map]
 pub(crate) static CALLERS: Array<Caller> = Array::with_max_entries(PLACES + 1, MMAPABLE);
 
-/// What all processes of a user put into `EVENTS`, by the real user ID: see share.rs. Of
-/// a user who finds no room here only the processes have shares.
+/// What all processes of a user put into a ring buffer, by the real user ID and, in the upper half, which
+/// ring buffer: see share.rs. Of a user who finds no room here only the processes have shares.
 #[map]
-pub(crate) static USERS: HashMap<u32, Unread> = HashMap::with_max_entries(1024, 0);
+pub(crate) static USERS: HashMap<u64, Unread> = HashMap::with_max_entries(2048, 0);
 
 /// What the programs of SoftRoCE saw, by the low bits of the CPU number. User space reads it through mmap.
 #[map]

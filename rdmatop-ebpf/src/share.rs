@@ -1,10 +1,10 @@
-//! How much one process may put into the ring buffer of lifecycle records, so that the others keep room.
+//! How much one process may put into a ring buffer, so that the others keep room.
 //!
 //! * Only [`FAILURES_A_SECOND`] of its failed calls become events.
-//! * While the ring buffer is more than three quarters full, the unread records of one process may take at
-//!   most a quarter of what is still free: so it leaves four fifths of the free space that it found. The
-//!   programs count its bytes from the end of the ring buffer at the first such record, and anew when the
-//!   reader has come to there.
+//! * While a ring buffer, of lifecycle records or of work requests, is more than three quarters full, the
+//!   unread records of one process may take at most a quarter of what is still free: so it leaves four fifths
+//!   of the free space that it found. The programs count its bytes from the end of the ring buffer at the
+//!   first such record, and anew when the reader has come to there.
 //! * While it is more than fifteen sixteenths full, the same holds for all processes of a user together, so
 //!   that one who has many does not get around their shares. The user is the caller's real one, in the
 //!   initial user namespace, which a process without rights cannot change. Why so late: a job of one user
@@ -14,7 +14,10 @@
 //! The programs count for each process what they refuse. While there is more room, a record costs two
 //! queries.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated};
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_get_current_uid_gid, generated},
+    maps::RingBuf,
+};
 use core::ptr::{read_volatile, write_volatile};
 use rdmatop_common::{
     counters::{CALLER_WAYS, CALLERS as PLACES, Caller, FAILURES_A_SECOND, Unread, loss},
@@ -127,11 +130,11 @@ fn fits(unread: *mut Unread, bytes: u64, most: u64, [read_to, written_to]: [u64;
 /// worker of the kernel for rdma_cm or an interrupted process, has no part in the record. A user without an
 /// entry gets one, while there is room.
 #[inline(always)]
-fn of_user(pid: u64) -> Option<*mut Unread> {
-    if bpf_get_current_pid_tgid() >> 32 != pid {
+fn of_user(whose: u64) -> Option<*mut Unread> {
+    if caller() != whose as u32 {
         return None;
     }
-    let uid = bpf_get_current_uid_gid() as u32;
+    let uid = u64::from(bpf_get_current_uid_gid() as u32) | whose & WORK;
     if let Some(unread) = USERS.get_ptr_mut(&uid) {
         return Some(unread);
     }
@@ -139,36 +142,73 @@ fn of_user(pid: u64) -> Option<*mut Unread> {
     USERS.get_ptr_mut(&uid)
 }
 
-/// Whether a record of `bytes` would exceed the share of process `pid`, or that of the caller's user; if so,
-/// it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and `written_to`
-/// are its positions.
+/// Arguments of `bpf_ringbuf_query`: the number of unread bytes, the size of the ring buffer in bytes, and
+/// the positions of the reader and of the programs, in bytes since the ring buffer was made. `BPF_RB_*`,
+/// include/uapi/linux/bpf.h.
+const UNREAD: u64 = 0;
+const SIZE: u64 = 1;
+const READ_TO: u64 = 2;
+const WRITTEN_TO: u64 = 3;
+
+/// Bit beside a process or user: the ring buffer is that of work requests.
+pub(crate) const WORK: u64 = 1 << 32;
+/// No such bit: the one of lifecycle records.
+pub(crate) const LIFECYCLE: u64 = 0;
+
+/// Whether a record of `bytes` has no place in a ring buffer, [`WORK`] or [`LIFECYCLE`], although there may
+/// be room, because the process that `whose` returns, or its user, has taken its share. Then it is counted
+/// as lost.
+#[inline(always)]
+pub(crate) fn is_refused(ring: &RingBuf, which: u64, bytes: u64, whose: impl FnOnce() -> u32) -> bool {
+    let (unread, size) = (ring.query(UNREAD), ring.query(SIZE));
+    if unread <= size - size / 4 {
+        return false;
+    }
+    let (read, written) = (ring.query(READ_TO), ring.query(WRITTEN_TO));
+    is_over_share(u64::from(whose()) | which, bytes, size - unread, read, written) != 0
+}
+
+/// Whether a record of `bytes` would exceed the share of the process in `whose`, or that of the caller's
+/// user; if so, it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and
+/// `written_to` are its positions. `whose` has [`WORK`] for that of work requests.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn is_over_share(
-    pid: u64,
-    bytes: u64,
-    free: u64,
-    read_to: u64,
-    written_to: u64,
-) -> u64 {
-    let Some(place) = place(pid as u32) else { return 0 };
+extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, written_to: u64) -> u64 {
+    let Some(place) = place(whose as u32) else {
+        return 0;
+    };
     let bytes = bytes + HEADER;
     let at = [read_to, written_to];
     // SAFETY: the map checked the pointer.
     let own = unsafe {
         write_volatile(&raw mut (*place).used_ns, now());
-        &raw mut (*place).unread
+        // Another process, as a worker of the kernel, may have taken the place for this one.
+        if read_volatile((&raw const (*place).comm).cast::<u8>()) == 0
+            && read_volatile(&raw const (*place).pid) == caller()
+            && caller() != 0
+        {
+            generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
+        }
+        if whose & WORK == 0 {
+            &raw mut (*place).unread
+        } else {
+            &raw mut (*place).unread_work
+        }
     };
     let size = free + written_to - read_to;
     if fits(own, bytes, free / 4, at) {
-        if free >= size / 16 || of_user(pid).is_none_or(|all| fits(all, bytes, free / 4, at)) {
+        if free >= size / 16 || of_user(whose).is_none_or(|all| fits(all, bytes, free / 4, at)) {
             return 0;
         }
         // The record is not written, so it is not among those that the process has unread.
         // SAFETY: as above.
         add(unsafe { &raw mut (*own).bytes }, bytes.wrapping_neg());
     }
-    lost(loss::RING);
+    lost(if whose & WORK == 0 {
+        loss::RING
+    } else {
+        loss::WR_RING
+    });
     // SAFETY: as above.
     add(unsafe { &raw mut (*place).refused }, 1);
     1

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         }
         Ok(Some(missing)) => {
             println!("cargo::warning=this rdmatop has no eBPF programs: {missing}");
-            // Of a source from git cargo shows no warning, so that the program says it, too.
+            // Not everybody who runs the program has seen it built, so that it says so, too.
             println!("cargo::rustc-env=RDMATOP_EBPF_MISSING={missing}");
             ExitCode::SUCCESS
         }

@@ -154,14 +154,6 @@ impl Trace {
         Events::parse(&self.child.out.all())
     }
 
-    /// Waits for an event; afterwards it is among [`Self::events`].
-    pub fn wait_event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        wait::for_some(what, END, || {
-            Ok(self.events()?.all().iter().find(|event| wanted(event)).cloned())
-        })
-        .with_context(|| format!("events were:\n{}", self.child.out.text()))
-    }
-
     /// Ends the trace by Ctrl-C and returns its output, which must have all that happened before.
     pub fn stop(mut self) -> Result<Traced> {
         self.child.signal(libc::SIGINT)?;

@@ -1,12 +1,21 @@
 //! The capabilities of rdmatop while it runs: no more than it needs.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
+    child::{Child, output},
     faults::{Switch, behind, notes, sample},
-    lab::Lab,
-    rdmatop::{Trace, Window},
+    kmod::Module,
+    lab::{DEVICE, Lab},
+    rdmatop::{self, Trace, Window},
+    snapshot::Snapshot,
+    traffic::{self, LIMIT, Traffic},
 };
 
 const DAC_READ_SEARCH: u64 = 1 << 2;
@@ -62,6 +71,8 @@ fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
 }
 
 /// What docs/install.md ("Rights") says of each capability, at two levels of `kernel.perf_event_paranoid`.
+/// What only the owner of a file in /proc may read takes two of them, and is known of a user's process with
+/// all the others.
 #[test]
 fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     const ALL: [&str; 6] = [
@@ -88,6 +99,8 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     let Some(_lab) = Lab::enter("privileges, one by one") else {
         return Ok(());
     };
+    let user = of_a_user()?;
+    user.ready()?;
     for (level, without, told) in CASES {
         let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", level)?;
         let left = ALL.iter().filter(|name| !without.contains(name));
@@ -105,8 +118,110 @@ fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
             "level {level} without {without:?}: {}",
             sample.value()["health"]["ebpf"]
         );
+        let environ = sample.process(user.child.pid())?.field("environ").to_string();
+        let wanted = if without.contains(&"sys_ptrace") || without.contains(&"dac_read_search") {
+            "null"
+        } else {
+            r#"[["NCCL_IB_GID_INDEX","3"]]"#
+        };
+        ensure!(environ == wanted, "level {level} without {without:?}: {environ}");
+    }
+    user.finish().map(drop)
+}
+
+/// Starts a user's process with one QP and a variable of NCCL.
+fn of_a_user() -> Result<Traffic> {
+    // A copy that another user can run.
+    let program = Path::new("/tmp/idle-qps-of-a-user");
+    fs::copy(traffic::path("idle-qps")?, program)?;
+    let mut command = Command::new("prlimit");
+    command
+        .arg("--memlock=unlimited:unlimited")
+        .args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(program)
+        .args(["--qps", "1"])
+        .env_clear()
+        .env("NCCL_IB_GID_INDEX", "3");
+    Ok(Traffic {
+        child: Child::spawn(&mut command)?,
+    })
+}
+
+#[test]
+fn without_the_right_to_administer_the_network_no_counter_is_bound() -> Result<()> {
+    let Some(_lab) = Lab::enter("without CAP_NET_ADMIN") else {
+        return Ok(());
+    };
+    let Some(_module) = Module::load("without CAP_NET_ADMIN", "rxe_counters", &[])? else {
+        return Ok(());
+    };
+    let args = ["--once", "--json", "--delay", "0.2", "--no-ebpf", "--hw-counters"];
+    for (rights, set, why) in [
+        (
+            "-net_admin",
+            false,
+            Some("the kernel lets nobody change it without CAP_NET_ADMIN"),
+        ),
+        ("+net_admin", true, None),
+    ] {
+        let (code, child) = behind(&["setpriv", &format!("--bounding-set={rights}")], &args)?;
+        ensure!(code == Some(0), "{rights}: {code:?}: {}", child.err.text());
+        let sample = Snapshot::parse(&child.out.text())?;
+        let port = &sample.value()["health"]["hw_counters"]["ports"][0];
+        ensure!(
+            port["device"] == DEVICE && port["set"] == set && port["why"]["why"].as_str() == why,
+            "{rights}: {port}"
+        );
     }
     Ok(())
+}
+
+/// As docs/install.md and SECURITY.md say: the program with file capabilities, for one group. Its members see
+/// all that root sees; nobody else may run it.
+#[test]
+fn file_capabilities_serve_a_group_and_nobody_without_the_right_to_run_it() -> Result<()> {
+    const GROUP: u32 = 12_345;
+    let Some(_lab) = Lab::enter("file capabilities") else {
+        return Ok(());
+    };
+    let user = of_a_user()?;
+    user.ready()?;
+    let _paranoid = Switch::set("/proc/sys/kernel/perf_event_paranoid", "3")?;
+    let program = Path::new("/run/rdmatop-of-a-group");
+    fs::copy(rdmatop::program()?, program)?;
+    chown(program, None, Some(GROUP))?;
+    fs::set_permissions(program, fs::Permissions::from_mode(0o750))?;
+    let rights = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_syslog+ep";
+    output(Command::new("setcap").arg(rights).arg(program))?;
+    // setpriv would start the program with the rights that root has to execute any file.
+    let run = |groups: &str| -> Result<(Option<i32>, Child)> {
+        let mut command = Command::new("chroot");
+        command
+            .args(["--userspec=65534:65534", groups, "/"])
+            .arg(program)
+            .args(["--once", "--json", "--delay", "0.2"])
+            // Root's directory of settings is closed to this user, which a note would say.
+            .envs([("HOME", "/"), ("NO_COLOR", "1")]);
+        let mut child = Child::spawn(&mut command)?;
+        Ok((child.wait(LIMIT)?.code(), child))
+    };
+    let (code, member) = run(&format!("--groups={GROUP}"))?;
+    ensure!(code == Some(0), "{code:?}: {}", member.err.text());
+    let sample = Snapshot::parse(&member.out.text())?;
+    ensure!(notes(&sample).is_empty(), "{:?}", notes(&sample));
+    let state = &sample.value()["health"]["ebpf"]["state"];
+    ensure!(*state == "on", "{state}");
+    let row = sample.process(user.child.pid())?;
+    ensure!(row.field("environ")[0][1] == "3", "{row:?}");
+    // chroot's own status where it may not execute a program.
+    let (code, other) = run("--groups=")?;
+    ensure!(
+        code == Some(126) && other.err.text().contains("Permission denied"),
+        "{code:?}: {}",
+        other.err.text()
+    );
+    fs::remove_file(program)?;
+    user.finish().map(drop)
 }
 
 /// A user who is not root, with the rights of rdmatop-check.service. A unit test of rdmatop-sources compares

@@ -11,7 +11,7 @@ use rdmatop_tests::{
     lab::{self, DEVICE, Lab},
     perftest::{Accounts, Perftest},
     rdmatop::{Trace, Traced},
-    table::say,
+    table::{Table, say},
     traffic::{self, Traffic, id, number},
     work::{Sum, list, pick, sum},
 };
@@ -408,6 +408,48 @@ fn a_tiny_ring_at_full_rate_loses_many_and_counts_each() -> Result<()> {
         return Ok(());
     };
     held("a tiny ring of work requests", tiny_ring)
+}
+
+/// While nobody reads, one process posts more than the ring buffer holds.
+#[test]
+fn while_its_reader_stands_still_a_flood_of_posts_loses_its_own_records() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("a flood of posts") else {
+        return Ok(());
+    };
+    held("a flood of posts", |skips| beside_posts(&lab, skips))
+}
+
+fn beside_posts(lab: &Lab, skips: &Skips) -> Result<()> {
+    let trace = start(&[], &[("RDMATOP_WR_RING_BYTES", "262144")])?;
+    trace.child.signal(libc::SIGSTOP)?;
+    let posts = |count: &str| -> Result<Value> {
+        let posting = Traffic::start("timed-posts", &["--wait", "--count", count])?;
+        let ready = posting.ready()?;
+        posting.finish()?;
+        Ok(ready)
+    };
+    let flood = posts("3000")?;
+    let beside = posts("20")?;
+    trace.child.signal(libc::SIGCONT)?;
+    let traced = skips.stop(trace)?;
+    let all = sum(&traced)?;
+    ensure!(all.lost > 0, "there was room for all: nothing was tested");
+    let own = traced.events.pid(id(&beside, "pid")?);
+    let mut table = Table::default();
+    for kind in ["wr_post", "wr_done"] {
+        table.equal("neighbour", kind, 20, Some(own.kind(kind).len() as u64));
+    }
+    table.check(lab, "work requests beside a flood");
+    let told = format!(
+        "process `timed-posts` ({}): {} records were lost",
+        flood["pid"], all.lost
+    );
+    ensure!(
+        traced.stderr.iter().any(|line| line.contains(&told)),
+        "no {told:?} in {:?}",
+        traced.stderr
+    );
+    Ok(())
 }
 
 fn tiny_ring(skips: &Skips) -> Result<()> {

@@ -12,6 +12,7 @@ use clap::Args;
 
 use crate::{
     arch::Arch,
+    ebpf_toolchain,
     lab::{self, kernel, newer_qemu, nic::Nic},
     setup, test,
 };
@@ -105,16 +106,25 @@ exit $code
 /// Runs the demo; the exit status is that of rdmatop.
 pub(crate) fn main(args: &DemoArgs) -> Result<u8> {
     let series = kernel::find(&args.kernel)?;
-    setup::without_kernels()?;
     let here = args.nic.is_none() && has_device();
-    // The guest's kernel and QEMU come while the compiler runs.
     let program = thread::scope(|scope| {
+        // On a fresh machine most crates are compiled while packages and what links eBPF programs come.
+        if ebpf_toolchain::find().is_err() {
+            scope.spawn(test::crates_without_ebpf);
+        }
+        if args.nic.is_some() {
+            setup::without_kernels()?;
+        } else {
+            setup::packages_of_the_demo()?;
+        }
+        // The guest's kernel and QEMU come while the compiler runs.
         let fetched = (!here).then(|| {
             scope.spawn(|| {
                 newer_qemu::fetch_if_missing(Arch::X86_64);
                 kernel::ensure(series)
             })
         });
+        setup::ebpf()?;
         let program = test::quick_program()?;
         if let Some(fetched) = fetched {
             fetched.join().map_err(|_| anyhow!("the download panicked"))??;

@@ -43,29 +43,31 @@ const COMPILER: Group = (
     &["rustc-web", "cargo-web", CORE, "rust-web-clippy"],
 );
 
-/// Debian packages, and what needs them.
-const PACKAGES: &[Group] = &[
-    (
-        "link Rust programs and compile the tests' C",
-        &["gcc", "libc6-dev", "pkg-config"],
-    ),
+/// What `cargo xtask demo` needs of Debian's packages, and what for.
+const OF_THE_DEMO: &[Group] = &[
+    ("link Rust programs", &["gcc", "libc6-dev"]),
     (
         "run the lab's virtual machine",
         &["qemu-system-x86", "busybox-static", "kmod", "xz-utils", "zstd"],
     ),
-    ("build the tests' kernel modules", &["make", "binutils", "pahole"]),
     (
         "make RDMA traffic",
+        &["perftest", "rdma-core", "ibverbs-providers", "iproute2"],
+    ),
+];
+
+/// The other Debian packages, and what needs them.
+const OTHERS: &[Group] = &[
+    ("compile the tests' C", &["pkg-config"]),
+    ("build the tests' kernel modules", &["make", "binutils", "pahole"]),
+    (
+        "make the tests' traffic",
         &[
-            "perftest",
-            "rdma-core",
             "ibverbs-utils",
-            "ibverbs-providers",
             "libibverbs-dev",
             "librdmacm-dev",
             "rdmacm-utils",
             "python3-pyverbs",
-            "iproute2",
             "iputils-ping",
         ],
     ),
@@ -110,12 +112,22 @@ pub(crate) fn without_kernels() -> Result<bool> {
     ensure(args, true)
 }
 
-/// Installs what is missing; returns whether anything was.
-pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
+/// Installs the packages of the demo. [`ebpf`] installs the rest of what it needs.
+pub(crate) fn packages_of_the_demo() -> Result<bool> {
+    packages(&wanted(OF_THE_DEMO.to_vec())?, false, true)
+}
+
+/// Installs what compiles and links the eBPF programs, after the packages.
+pub(crate) fn ebpf() -> Result<bool> {
+    Ok(compiler(false)? | linker(false, true)?)
+}
+
+/// Adds the compiler for the bpf target to `groups`, unless there is another one.
+fn wanted(mut groups: Vec<Group>) -> Result<Vec<Group>> {
     if !Path::new("/usr/bin/dpkg-query").is_file() {
         bail!(
             "this is no Debian-like machine: setup installs Debian packages. What is needed: {}; bpf-linker {LINKER}",
-            PACKAGES
+            groups
                 .iter()
                 .chain([&COMPILER])
                 .flat_map(|(_, names)| *names)
@@ -124,11 +136,16 @@ pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
                 .join(" ")
         );
     }
-    let mut wanted = PACKAGES.to_vec();
     let debian = Path::new("/usr/bin");
     if ebpf_toolchain::compiler().map_or(true, |bin| bin == debian) {
-        wanted.push(COMPILER);
+        groups.push(COMPILER);
     }
+    Ok(groups)
+}
+
+/// Installs what is missing; returns whether anything was.
+pub(crate) fn ensure(args: SetupArgs, verbose: bool) -> Result<bool> {
+    let wanted = wanted([OF_THE_DEMO, OTHERS].concat())?;
     let mut did = packages(&wanted, args.dry_run, verbose)?;
     did |= compiler(args.dry_run)?;
     did |= components(args.dry_run)?;

@@ -57,7 +57,8 @@ pub(crate) struct TestArgs {
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
     /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
-    /// that machine's kernels, and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
+    /// that machine's kernels and the modules of its tests on 6.12, and makes and tries the files of a release
+    /// (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -232,13 +233,12 @@ fn cannot(name: &str, why: &str) -> Part {
 }
 
 /// Builds what the guests of an architecture need and runs them. For an architecture that was not asked for,
-/// this is the short list of tests, on each of its kernels.
+/// this is the short list of tests on each of its kernels, and on one all tests of their modules.
 fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
     let mut kernels = args.kernel.clone();
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
         kernels.push(places::EVERYTHING.to_owned());
     }
-    let everywhere = args.everywhere && arch == args.arch;
     // In parallel, because downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
         let here = arch == Arch::X86_64;
@@ -259,7 +259,8 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
         program: &program,
         arch,
         kernels: &kernels,
-        everywhere,
+        everywhere: args.everywhere,
+        beside: arch != args.arch,
         filter: args.filter.as_deref(),
         timeout: args.timeout,
         at_once: args.guests.unwrap_or_else(guests_at_once),
@@ -455,6 +456,15 @@ fn units_again(mut units: Part, asked: &Units<'_>) -> Part {
     let second = unit_tests(&[&["--exact", "--test-threads=1"], &*tests].concat(), asked, true);
     units.outcome.second_run(&second);
     units
+}
+
+/// Builds the crates of [`quick_program`] that can be built without a toolchain for eBPF, without a word: the
+/// build afterwards says what fails.
+pub(crate) fn crates_without_ebpf() {
+    let mut build = cargo(&["build", "--quiet", "--keep-going", "--package", "rdmatop"]);
+    // The loader's build script fails. Without this it would build a program that has no eBPF.
+    build.args(for_guests()).env("RDMATOP_EBPF_OBJECTS", "/nowhere");
+    let _ = build.output();
 }
 
 /// Builds rdmatop as guests run it, in half the time of a release or less, and returns its path.

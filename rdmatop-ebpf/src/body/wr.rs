@@ -32,6 +32,7 @@ use crate::{
         OFF_RXE_QP_IBQP, OFF_RXE_QP_SQ, OFF_RXE_QP_STATE, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
         OFF_WQE_OPCODE, OFF_WQE_UD_QPN, OFF_WQE_WR_ID, get, get_or_zero, member, read, read_into,
     },
+    share::{WORK, is_refused},
     task::now,
     words::{self, add, copy, zeroed},
     wr_maps::{
@@ -121,6 +122,10 @@ pub(super) fn release(qp: *mut WrQp) {
 /// Makes a record of a WR, with what is known about its QP.
 #[inline(always)]
 pub(crate) fn record(qp: &QpOwner, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut WrRecord)) {
+    // 0 of a kernel consumer.
+    if is_refused(&WR_EVENTS, WORK, size_of::<WrRecord>() as u64, || qp.pid) {
+        return;
+    }
     let Some(mut entry) = WR_EVENTS.reserve::<WrRecord>(0) else {
         lost(loss::WR_RING);
         return;

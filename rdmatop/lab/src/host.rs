@@ -210,7 +210,7 @@ impl Host for System {
             let sysfs_name = OsStr::from_bytes(&sysfs_name);
             Present {
                 index: device.index,
-                node_guid: device.node_guid.map(|guid| guid.0),
+                node_guid: device.node_guid,
                 inode: inode(&Path::new("/sys/class/infiniband").join(sysfs_name)),
                 software: !sysfs::is_hardware(&Root::default(), sysfs_name),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),

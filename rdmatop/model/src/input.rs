@@ -429,8 +429,8 @@ pub struct Flood {
     pub comm: Option<String>,
     /// Failed calls beyond those that become events; the limit is `FAILURES_A_SECOND` of rdmatop-common.
     pub failures: u64,
-    /// Those records lost in the ring buffer that were refused because the process had used up its share of
-    /// it.
+    /// Those records lost in a ring buffer, of lifecycle records or of work requests, that were refused
+    /// because the process had used up its share of it.
     pub records: u64,
 }
 

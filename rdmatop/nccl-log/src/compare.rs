@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    line::Writer,
     now::{Agreement, Comparison, LivePort, LiveProcess, Now},
+    process::Process,
     report::Report,
     verdict::is_rdma,
 };
@@ -28,19 +30,18 @@ enum LogNetwork<'a> {
     Unknown,
 }
 
+/// What the log has of a process.
+fn logged<'a>(report: &'a Report, live: &LiveProcess) -> Option<&'a Process> {
+    let (host, pid) = (live.host.clone(), live.log_pid);
+    report.processes.get(&Writer { host, pid })
+}
+
 fn log_network<'a>(report: &'a Report, live: &'a LiveProcess) -> LogNetwork<'a> {
-    let process = report
-        .processes
-        .iter()
-        .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid)
-        .map(|(_, process)| process);
+    let process = logged(report, live);
     let provider = process.and_then(|process| process.provider.as_deref());
     let of_host = || {
-        report
-            .nics
-            .keys()
-            .find(|nic| nic.host == live.host)
-            .map(|nic| nic.network.as_str())
+        let first = report.nics_of(&live.host).next();
+        first.map(|(nic, _)| nic.network.as_str())
     };
     // The chosen network is not used when the log has local connections and none over a network.
     let local =
@@ -175,13 +176,7 @@ fn network<'a>(report: &'a Report, live: &'a LiveProcess) -> &'a str {
 fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
     let Some(first) = lives.first() else { return };
     let network = network(report, first);
-    let joined = |live: &LiveProcess| {
-        let process = report
-            .processes
-            .iter()
-            .find(|(writer, _)| writer.host == live.host && writer.pid == live.log_pid);
-        process.is_some_and(|(_, process)| process.joined())
-    };
+    let joined = |live: &LiveProcess| logged(report, live).is_some_and(Process::joined);
     let without: Vec<&LiveProcess> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
     for live in &without {
         let by_tcp = tcp_rate(live).filter(|rate| *rate >= MIN_DATA_RATE);
@@ -212,8 +207,8 @@ fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Ve
     }
     for live in lives.iter().filter(|live| live.qps != Some(0)) {
         // Not compared with the process's own count: a rank to which others write need not send.
-        if let (Some(bytes), Some(by_rdma)) = (tcp_rate(live), device_rate(live, now))
-            && bytes >= MIN_DATA_RATE
+        if let Some(bytes) = tcp_rate(live).filter(|bytes| *bytes >= MIN_DATA_RATE)
+            && let Some(by_rdma) = device_rate(live, now)
             && by_rdma * 10.0 < bytes
         {
             let line = format!(
@@ -265,11 +260,11 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
         .iter()
         .flat_map(|live| live.devices.iter().map(|name| &**name))
         .gather();
-    let others: Vec<&str> = used
+    let others: BTreeSet<&str> = used
         .iter()
         .copied()
         .filter(|name| !named.contains_key(*name))
-        .collect();
+        .gather();
     if !named.is_empty() && !others.is_empty() {
         let line = format!(
             "PID {} has QPs on {}, where the log has no connection",
@@ -277,7 +272,7 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
                 lives
                     .iter()
                     .copied()
-                    .filter(|live| live.devices.iter().any(|name| others.contains(&&**name)))
+                    .filter(|live| live.devices.iter().any(|name| others.contains(&**name)))
             ),
             names(others.into_iter())
         );
@@ -320,11 +315,11 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
     };
     let all: f64 = known.iter().map(|(_, bytes)| bytes).sum();
     let busiest = known.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
-    let idle: Vec<&str> = known
+    let idle: BTreeSet<&str> = known
         .iter()
         .filter(|(_, bytes)| *bytes < IDLE_SHARE * busiest)
         .map(|(name, _)| *name)
-        .collect();
+        .gather();
     let busy: Vec<&str> = known
         .iter()
         .map(|(name, _)| *name)

@@ -38,7 +38,7 @@ const PYTORCH: [&str; 12] = [
     "sendBytes failed on SocketImpl(",
 ];
 /// So begins what other libraries say.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 14] = [
     // UCX, the first of them in the source that prints failed work requests.
     dictionary::UCX,
     UCX_ERROR,
@@ -50,6 +50,9 @@ const OTHERS: [&str; 12] = [
     // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
     "<warn> ",
     "NET/OFI ",
+    // MPICH over libfabric.
+    "OFI poll failed (",
+    "MPICH WARNING: OFI ",
     // Slurm, NIXL, JAX.
     "pmixp_coll_",
     "NIXL_ERR_REMOTE_DISCONNECT",

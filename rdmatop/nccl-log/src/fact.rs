@@ -151,6 +151,9 @@ fn network(text: &str) -> Option<Fact> {
     if text.starts_with("Bootstrap : Using ") || text.starts_with("Bootstrap: Using ") {
         return Some(Fact::Bootstrap);
     }
+    if text.starts_with("NET/FastSocket : Connected after ") {
+        return Some(Fact::Network("FastSocket".to_owned()));
+    }
     // The second and the third of 2.3, the last since 2.27.
     let name = [
         "Using network ",

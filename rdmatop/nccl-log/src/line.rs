@@ -1,6 +1,6 @@
 //! One line of a log: the process that wrote it, and its text.
 //!
-//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc, since 2.4). If
+//! NCCL writes `HOST:PID:TID [GPU] NCCL INFO TEXT` (`ncclDebugLog`, src/debug.cc; up to 2.2 `INFO` alone). If
 //! NCCL_DEBUG_TIMESTAMP_LEVELS is set, a time comes first; in warnings the place in the source stands between
 //! GPU and level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: `
 //! (srun --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a
@@ -21,12 +21,25 @@ const LAST_PID: u32 = 1 << 22;
 pub enum Level {
     /// `NCCL INFO`.
     Info,
-    /// `NCCL WARN`.
+    /// `NCCL WARN`, or RCCL's `[FATAL ERROR]`.
     Warn,
+    /// `NCCL ATTN`, which NCCL has since 2.32 for what is worth knowing and no error.
+    Attention,
 }
 
 /// The words by which a line of NCCL is recognised.
-const LEVELS: [(&str, Level); 2] = [("NCCL INFO", Level::Info), ("NCCL WARN", Level::Warn)];
+const LEVELS: [(&str, Level); 3] = [
+    ("NCCL INFO", Level::Info),
+    ("NCCL WARN", Level::Warn),
+    ("NCCL ATTN", Level::Attention),
+];
+/// Words that other programs have, too, so that a writer must stand before them: those of RCCL since ROCm 7.2
+/// (`ncclDebugLog`, src/debug.cc), which prints such lines without NCCL_DEBUG, and those of NCCL up to 2.2.
+const BARE_LEVELS: [(&str, Level); 3] = [
+    ("] [FATAL ERROR]: ", Level::Warn),
+    ("] INFO ", Level::Info),
+    (" WARN ", Level::Warn),
+];
 
 /// The process that wrote a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,22 +165,34 @@ pub fn once(line: &str) -> &str {
 
 /// Whether the line holds one of NCCL's.
 pub fn is_nccl(line: &str) -> bool {
-    LEVELS.iter().any(|(word, _)| line.contains(word))
+    level(line).is_some()
+}
+
+/// Where the words for the level of a line of NCCL's begin and end, and the level.
+fn level(line: &str) -> Option<(usize, usize, Level)> {
+    let at = |(word, level): &(&str, Level)| {
+        let at = line.find(word)?;
+        Some((at, at + word.len(), *level))
+    };
+    let named = LEVELS.iter().filter_map(at).min_by_key(|(at, ..)| *at);
+    named.or_else(|| {
+        BARE_LEVELS.iter().filter_map(at).find(|(at, ..)| {
+            let before = line.get(..*at).unwrap_or_default();
+            before.contains('[')
+                && matches!(find_writer(before), Prefix::Writer(writer) if !writer.host.is_empty())
+        })
+    })
 }
 
 impl<'a> Line<'a> {
     /// Splits a line that was cleaned.
     pub fn read(line: &'a str) -> Self {
-        let found = LEVELS
-            .iter()
-            .filter_map(|(word, level)| Some((line.find(word)?, *word, *level)))
-            .min_by_key(|(at, ..)| *at);
-        let Some((at, word, level)) = found else {
+        let Some((begin, end, level)) = level(line) else {
             return Self::Plain(line);
         };
         let (before, text) = (
-            line.get(..at).unwrap_or_default(),
-            line.get(at + word.len()..).unwrap_or_default().trim(),
+            line.get(..begin).unwrap_or_default(),
+            line.get(end..).unwrap_or_default().trim(),
         );
         // A line between quotes; its end may belong to JSON that was cut.
         let text = if before.contains('"') {
@@ -311,6 +336,15 @@ fn parse_writer(word: &str) -> Prefix {
         .unwrap_or(word);
     let word = word.strip_prefix(':').unwrap_or(word);
     let parts: Vec<&str> = word.split(':').collect();
+    if let [host, masks @ ..] = parts.as_slice()
+        && matches!(masks.len(), 1 | 2)
+        && masks.iter().all(|mask| is_mask(mask))
+        && host.contains(|c: char| c.is_ascii_alphabetic())
+        && is_host(host)
+    {
+        let host = (*host).to_owned();
+        return Prefix::Writer(Writer { host, pid: 0 });
+    }
     let [prefix @ .., pid, tid] = parts.as_slice() else {
         return Prefix::Unnamed;
     };
@@ -355,6 +389,13 @@ fn parse_writer(word: &str) -> Prefix {
 pub(super) fn number(word: &str) -> Option<u32> {
     let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
     word.parse().ok().filter(|number| digits && *number <= LAST_PID)
+}
+
+/// What people put in place of a number before they publish a log: `XXXXXX`, `***`.
+fn is_mask(word: &str) -> bool {
+    let mut bytes = word.bytes();
+    let first = bytes.next();
+    matches!(first, Some(b'X' | b'x' | b'*')) && word.len() > 1 && bytes.all(|byte| Some(byte) == first)
 }
 
 /// Letters, digits, dots, dashes and underscores; empty if NCCL was told to leave the host out.
@@ -414,6 +455,52 @@ mod tests {
                 writer, level, text, ..
             } => (writer.host, writer.pid, level, text.to_owned()),
             other => panic!("{other:?}: {line}"),
+        }
+    }
+
+    #[test]
+    fn words_that_other_programs_have_too_are_levels_behind_a_writer_alone() {
+        for (words, level) in [
+            ("[FATAL ERROR]: ", Level::Warn),
+            ("INFO ", Level::Info),
+            ("misc/ibvwrap.cu:60 WARN ", Level::Warn),
+            ("(f) x.cc:7 NCCL ATTN ", Level::Attention),
+        ] {
+            let wanted = ("node-1".to_owned(), 20, level, "text".to_owned());
+            assert_eq!(of(&format!("node-1:20:289 [2] {words}text")), wanted);
+            assert_eq!(
+                of(&format!("[1,3]<stdout>:node-1:20:289 [2] {words}text")),
+                wanted
+            );
+        }
+        for plain in [
+            "[2] INFO text",
+            "12:34:56 [2] INFO text",
+            "2026-01-02 12:34:56 [2] INFO text",
+            "worker [2] INFO text",
+            "node-1:20:289 INFO text",
+            "[FATAL ERROR]: text",
+            "node-1 [2] [FATAL ERROR]: text",
+            "[2] a.py:7 WARN text",
+            "12:34:56 [2] a.py:7 WARN text",
+        ] {
+            assert_eq!(Line::read(plain), Line::Plain(plain));
+        }
+    }
+
+    #[test]
+    fn a_host_whose_numbers_somebody_masked_is_known() {
+        for head in [
+            "host-1.example.com:XXXXXX",
+            "host-1.example.com:xxx:xxx",
+            "host-1.example.com:***:***",
+        ] {
+            let (host, pid, ..) = of(&format!("[2026-01-02 03:04:05] {head} [5] x.c:2 NCCL WARN text"));
+            assert_eq!((host.as_str(), pid), ("host-1.example.com", 0), "{head}");
+        }
+        for head in ["12:XX", "a:b", "a:Xx", "a:X", "00:**:**", "-:XX"] {
+            let (host, ..) = of(&format!("{head} [5] x.c:2 NCCL WARN text"));
+            assert_eq!(host, "", "{head}");
         }
     }
 

@@ -169,9 +169,10 @@ impl Now {
                 _ => None,
             })
             .collect();
+        let rows = Rows::of(snapshot);
         let processes: Vec<LiveProcess> = lives
             .iter()
-            .map(|(one, candidate, proof)| live(report, one, candidate, *proof, snapshot))
+            .map(|(one, candidate, proof)| live(report, one, candidate, *proof, &rows))
             .collect();
         let mut now = Self {
             time: Some(snapshot.time),
@@ -232,22 +233,49 @@ fn absent(report: &Report, found: &[IdentifiedProcess]) -> Vec<AbsentProcess> {
     found.iter().filter_map(one).collect()
 }
 
+/// What of a snapshot is looked up for each process.
+struct Rows<'a> {
+    /// The last process with each number.
+    by_pid: BTreeMap<u32, &'a ProcessRow>,
+    /// QPs in ERR, by the process that has them.
+    dead: BTreeMap<u64, u64>,
+    complete: bool,
+}
+
+impl<'a> Rows<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        let (mut by_pid, mut dead) = (BTreeMap::<u32, &ProcessRow>::new(), BTreeMap::new());
+        for row in snapshot.processes.iter().filter(|row| !row.kernel) {
+            if let Some(pid) = row.pid
+                && by_pid.get(&pid).is_none_or(|known| known.uid <= row.uid)
+            {
+                by_pid.insert(pid, row);
+            }
+        }
+        for qp in snapshot.qps.iter().filter(|qp| !qp.exited && is_error(qp.state)) {
+            if let Some(uid) = qp.process_uid {
+                *dead.entry(uid).or_default() += 1;
+            }
+        }
+        let complete = snapshot.health.errors.is_empty();
+        Self {
+            by_pid,
+            dead,
+            complete,
+        }
+    }
+}
+
 fn live(
     report: &Report,
     found: &IdentifiedProcess,
     candidate: &Candidate,
     proof: Proof,
-    snapshot: &Snapshot,
+    rows: &Rows<'_>,
 ) -> LiveProcess {
-    let is_it = |row: &&ProcessRow| row.pid == Some(candidate.pid) && !row.kernel;
-    let row = snapshot.processes.iter().filter(is_it).max_by_key(|row| row.uid);
-    let in_error = |row: &ProcessRow| {
-        let qps = snapshot.qps.iter();
-        let dead = qps.filter(|qp| qp.process_uid == Some(row.uid) && !qp.exited && is_error(qp.state));
-        u64::try_from(dead.count()).unwrap_or(u64::MAX)
-    };
+    let row = rows.by_pid.get(&candidate.pid).copied();
     // If something could not be read, or another network namespace may have devices of its own, 0 is unknown.
-    let none_is_known = snapshot.health.errors.is_empty() && candidate.other_network == Some(false);
+    let none_is_known = rows.complete && candidate.other_network == Some(false);
     LiveProcess {
         host: found.writer.host.clone(),
         log_pid: found.writer.pid,
@@ -261,7 +289,7 @@ fn live(
             0 => none_is_known.then_some(0),
             some => Some(some),
         },
-        qps_in_error: row.map_or(0, in_error),
+        qps_in_error: row.and_then(|row| rows.dead.get(&row.uid).copied()).unwrap_or(0),
         tx_bytes: row.and_then(|row| row.traffic.tx_bytes),
         rx_bytes: row.and_then(|row| row.traffic.rx_bytes),
         tx_wr: row.and_then(|row| row.traffic.tx_wr),

@@ -210,11 +210,12 @@ impl Report {
     }
 
     /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
-    /// is that fault once more, as is what these lines have in the same words.
+    /// is that fault once more, as is what these lines have in the same words. What libfabric says is not: its
+    /// provider knows why.
     fn add_framework_errors(&mut self) {
         let mut found = self.framework_errors.drain();
         if self.warnings.has_fault() {
-            return;
+            found.retain(|one| one.text.starts_with("<warn> "));
         }
         found.retain(|one| !self.warnings.contains(&one.text, one.entry));
         for FrameworkError {
@@ -284,11 +285,11 @@ impl Report {
             let part = dictionary::traced_file(text).and_then(Part::of);
             process.failed_in = part.or(process.failed_in);
         }
-        if fact.is_none() || level == Level::Warn {
+        if fact.is_none() || level != Level::Info {
             let by_the_way =
                 |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
             let entry = dictionary::look_up_in(before, text)
-                .filter(|entry| level == Level::Warn || by_the_way(entry));
+                .filter(|entry| level != Level::Info || by_the_way(entry));
             if let Some(entry) = entry {
                 // A fault breaks the job; it does not make NCCL choose another network.
                 if entry.kind != Kind::Fault {

@@ -16,7 +16,7 @@ const INTERFACES: usize = 4;
 
 /// Messages that keep a process from RDMA, the most direct ones first: an entry of the dictionary, and its
 /// words, which may name the device of the line.
-const CAUSES: [(&str, &str); 15] = [
+const CAUSES: [(&str, &str); 16] = [
     ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
     ("ofi-only-efa", "the EFA plugin found another provider than EFA"),
     ("ofi-old-libfabric", "libfabric is too old for the EFA plugin"),
@@ -39,6 +39,10 @@ const CAUSES: [(&str, &str); 15] = [
         "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
     ),
     ("old-libibverbs", "libibverbs is too old"),
+    (
+        "no-libionic",
+        "the library of AMD's NICs (libionic) is missing in the image, or too old",
+    ),
     (
         "device-unopened",
         "the device cannot be opened (/dev/infiniband missing in the container, or no rights)",

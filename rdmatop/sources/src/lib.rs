@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod dcb;
 pub mod ethtool;
+pub mod execs;
 pub mod foreign;
 pub mod gpu;
 pub mod hw_counters;

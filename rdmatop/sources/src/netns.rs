@@ -10,6 +10,7 @@
 use std::{
     collections::BTreeSet,
     io,
+    ops::ControlFlow,
     os::fd::{AsFd as _, OwnedFd},
     thread,
 };
@@ -21,6 +22,7 @@ use rustix::{
 };
 
 use super::{
+    execs,
     platform::namespace,
     privileges::Raised,
     root::{self, Root},
@@ -51,22 +53,24 @@ pub struct Others {
     pub hidden: bool,
 }
 
-/// Finds the network namespaces of all processes, in the order of their processes. The kernel waits for
-/// nobody.
+/// Finds the network namespaces of all processes, in the order of their processes.
 pub fn others(root: &Root) -> Others {
     let own = inode(root, "self").ok().flatten();
     let (mut out, mut seen) = (Others::default(), BTreeSet::new());
     let names = root.list(&root.proc("")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for pid in pids.gather::<BTreeSet<u32>>() {
-        match inode(root, &pid.to_string()) {
-            Err(error) => out.hidden |= error.kind() == io::ErrorKind::PermissionDenied,
-            Ok(inode) => {
+    let of = |root: &Root, pid: u32| inode(root, &pid.to_string());
+    execs::each(root, pids.gather::<BTreeSet<u32>>(), of, |pid, answer| {
+        match answer {
+            None => out.hidden = true,
+            Some(Err(error)) => out.hidden |= error.kind() == io::ErrorKind::PermissionDenied,
+            Some(Ok(inode)) => {
                 let inode = inode.filter(|inode| Some(*inode) != own && seen.insert(*inode));
                 out.found.extend(inode.map(|inode| Netns { inode, pid }));
             }
         }
-    }
+        ControlFlow::Continue(())
+    });
     out
 }
 
@@ -87,7 +91,8 @@ impl Netns {
                 return if is_there { Ok(work()) } else { Err(gone()) };
             }
             // A magic link of the kernel's, which leads to a namespace and nothing else.
-            let there = root::open(&root.proc(format!("{}/ns/net", self.pid)))?;
+            let open = |root: &Root, pid| root::open(&root.proc(format!("{pid}/ns/net")));
+            let there = execs::one(root, self.pid, open).unwrap_or_else(|| Err(gone()))?;
             if fstat(&there)?.st_ino != self.inode {
                 return Err(gone());
             }

@@ -7,17 +7,19 @@ use std::{
     iter,
     ops::ControlFlow,
     os::unix::fs::MetadataExt as _,
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{proc::Status, root::Root};
+use super::{execs, foreign, proc::Status, root::Root};
 use rdmatop_base::order::Gather as _;
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
-/// Why something is unknown where a search stopped at [`MOST`].
-pub const CUT: &str = "a user has more than 200,000 files open, and no more were looked at";
+/// Why something is unknown where a search left files out.
+pub const CUT: &str = "a user has more than 200,000 files open, or a process that waits in execve(2), \
+                       and no more of his were looked at";
 
 /// Says where a search need not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +35,19 @@ pub enum Ends {
 pub struct Walk {
     /// The open files of some processes were not readable.
     pub(crate) hidden: bool,
-    /// It stopped at its limit: some files of some user were not read.
+    /// It stopped at its limit, or a process did not answer: some files of some user were not read.
     pub cut: bool,
+}
+
+/// An open file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenFile {
+    /// The link in /proc (`of`).
+    pub(super) link: PathBuf,
+    /// What the link says.
+    pub(super) target: Vec<u8>,
+    /// Of what is called as a verbs file: major and minor number, if it is a device that takes requests.
+    pub(super) device: Option<(u32, u32)>,
 }
 
 /// The descriptors of a process, and `None` for each thread that was looked at: whoever bounds a search
@@ -88,46 +101,96 @@ pub struct Holder {
     pub user: u32,
 }
 
-/// Calls `see` with each process, by number, and for each of its open files with the link in /proc (`of`)
-/// and that link's target; `Break` ends the walk of that process alone, or all of it. Reads at most `most`
-/// files and threads of each user.
+/// Calls `see` with each process, by number, and each of its open files whose target `is_wanted`; `Break`
+/// ends the walk of that process alone, or all of it. Reads at most `most` files and threads of each user.
 pub fn walk(
     root: &Root,
     most: usize,
+    is_wanted: fn(&[u8]) -> bool,
     mut see: impl FnMut(Holder, &Path, &[u8]) -> ControlFlow<Ends>,
 ) -> Walk {
+    walk_files(root, most, is_wanted, |holder, file| {
+        see(holder, &file.link, &file.target)
+    })
+}
+
+/// As [`walk`], with what is known of each file.
+pub(super) fn walk_files(
+    root: &Root,
+    most: usize,
+    is_wanted: fn(&[u8]) -> bool,
+    mut see: impl FnMut(Holder, &OpenFile) -> ControlFlow<Ends>,
+) -> Walk {
     let mut out = Walk::default();
-    let mut looked: HashMap<u32, usize> = HashMap::new();
     let names = root.list(&root.proc("")).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    for pid in pids.gather::<BTreeSet<u32>>() {
-        let files = match of(root, pid) {
-            Ok(files) => files,
-            Err(error) => {
-                out.hidden |= error.kind() == ErrorKind::PermissionDenied;
-                continue;
-            }
-        };
+    // How many files of each user were looked at.
+    let looked: Mutex<HashMap<u32, usize>> = Mutex::default();
+    let looked = Arc::new(looked);
+    let work = move |root: &Root, pid| {
         let user = real_user(root, pid);
-        let looked = looked.entry(user).or_default();
-        for file in files {
-            if *looked == most {
-                out.cut = true;
-                break;
-            }
-            *looked += 1;
-            let Some(file) = file else { continue };
-            // Without a target the file was closed meanwhile.
-            let link = file.path();
-            let target = root.link(&link);
-            match target.map(|target| see(Holder { pid, user }, &link, &target)) {
-                Some(ControlFlow::Break(Ends::Process)) => break,
-                Some(ControlFlow::Break(Ends::Walk)) => return out,
-                Some(ControlFlow::Continue(())) | None => {}
+        let of_user = || looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = most.saturating_sub(of_user().get(&user).copied().unwrap_or_default());
+        let read = read(root, pid, left, is_wanted);
+        if let Ok(read) = &read {
+            *of_user().entry(user).or_default() += read.looked;
+        }
+        (Holder { pid, user }, read)
+    };
+    execs::each(root, pids.gather::<BTreeSet<u32>>(), work, |_, answer| {
+        let Some((holder, read)) = answer else {
+            out.cut = true;
+            return ControlFlow::Continue(());
+        };
+        match read {
+            Err(error) => out.hidden |= error.kind() == ErrorKind::PermissionDenied,
+            Ok(read) => {
+                out.cut |= read.cut;
+                for file in &read.wanted {
+                    match see(holder, file) {
+                        ControlFlow::Break(Ends::Process) => break,
+                        ControlFlow::Break(Ends::Walk) => return ControlFlow::Break(()),
+                        ControlFlow::Continue(()) => {}
+                    }
+                }
             }
         }
-    }
+        ControlFlow::Continue(())
+    });
     out
+}
+
+/// What was read of the open files of a process.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) wanted: Vec<OpenFile>,
+    /// How many files and threads were looked at.
+    pub(super) looked: usize,
+    /// Others were left out.
+    pub(super) cut: bool,
+}
+
+/// The open files of a process whose target `is_wanted`, at most `most` looked at.
+pub(super) fn read(root: &Root, pid: u32, most: usize, is_wanted: fn(&[u8]) -> bool) -> io::Result<Read> {
+    let mut out = Read::default();
+    for file in of(root, pid)? {
+        if out.looked == most {
+            out.cut = true;
+            break;
+        }
+        out.looked += 1;
+        let Some(link) = file.map(|file| file.path()) else {
+            continue;
+        };
+        // Without a target the file was closed meanwhile.
+        if let Some(target) = root.link(&link).filter(|target| is_wanted(target)) {
+            let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let is_verbs = name.starts_with(b"uverbs");
+            let device = is_verbs.then(|| foreign::character_device(&link)).flatten();
+            out.wanted.push(OpenFile { link, target, device });
+        }
+    }
+    Ok(out)
 }
 
 /// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's
@@ -158,11 +221,16 @@ mod tests {
         }
         let seen = |most, how: ControlFlow<Ends>| {
             let mut seen = Vec::new();
-            let walk = walk(&fake.root(), most, |holder, _, target| {
-                assert_eq!(target, b"/dev/null");
-                seen.push(holder.pid);
-                how
-            });
+            let walk = walk(
+                &fake.root(),
+                most,
+                |_| true,
+                |holder, _, target| {
+                    assert_eq!(target, b"/dev/null");
+                    seen.push(holder.pid);
+                    how
+                },
+            );
             seen.sort_unstable();
             (seen, walk.cut)
         };
@@ -194,7 +262,7 @@ mod tests {
         for tid in 11..20 {
             fake.dir(format!("proc/11/task/{tid}/fd"));
         }
-        let cut = |most| walk(&fake.root(), most, |_, _, _| ControlFlow::Continue(())).cut;
+        let cut = |most| walk(&fake.root(), most, |_| true, |_, _, _| ControlFlow::Continue(())).cut;
         assert!(cut(7) && !cut(8));
     }
 }

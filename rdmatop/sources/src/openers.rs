@@ -11,7 +11,7 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use super::{foreign, open_files, sysfs::verbs_files};
+use super::{open_files, sysfs::verbs_files};
 use crate::root::Root;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
@@ -40,17 +40,22 @@ pub fn openers(root: &Root) -> Openers {
 fn search(root: &Root, most: usize, checked: bool) -> Openers {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk(root, most, |holder, link, target| {
-        let device = file(target).and_then(|file| {
-            if !checked {
-                return devices.get(file);
-            }
-            let (major, minor) = foreign::character_device(link)?;
-            devices.get(format!("{major}:{minor}").as_bytes())
-        });
-        found.extend(device.map(|device| (device.clone(), holder.pid)));
-        ControlFlow::Continue(())
-    });
+    let walk = open_files::walk_files(
+        root,
+        most,
+        |target| file(target).is_some(),
+        |holder, open| {
+            let device = file(&open.target).and_then(|file| {
+                if !checked {
+                    return devices.get(file);
+                }
+                let (major, minor) = open.device?;
+                devices.get(format!("{major}:{minor}").as_bytes())
+            });
+            found.extend(device.map(|device| (device.clone(), holder.pid)));
+            ControlFlow::Continue(())
+        },
+    );
     let mut files = BTreeMap::new();
     for (device, _) in &found {
         *files.entry(device.clone()).or_default() += 1;

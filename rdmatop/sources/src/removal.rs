@@ -9,14 +9,12 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use super::{
-    foreign,
     netlink::name::Name,
-    open_files::{self, Ends},
+    open_files::{self, Ends, OpenFile},
     sysfs::{device_dir, list_devices, verbs_files},
 };
 use crate::root::Root;
@@ -163,13 +161,13 @@ fn majors(root: &Root) -> Option<Vec<u32>> {
 fn search(root: &Root, checked: bool) -> Holders {
     let files = verbs_dirs(root).unwrap_or_default();
     let majors = majors(root);
-    let is_device = |link: &Path| {
-        let device = foreign::character_device(link);
-        device.is_some_and(|(major, _)| majors.as_ref().is_none_or(|majors| majors.contains(&major)))
+    let is_device = |open: &OpenFile| {
+        let is_ours = |major| majors.as_ref().is_none_or(|majors| majors.contains(&major));
+        open.device.is_some_and(|(major, _)| is_ours(major))
     };
     let mut found = Vec::new();
-    let walk = open_files::walk(root, open_files::MOST, |holder, link, target| {
-        if !is_orphan(target, &files) || checked && !is_device(link) {
+    let walk = open_files::walk_files(root, open_files::MOST, is_verbs_file, |holder, open| {
+        if !is_orphan(&open.target, &files) || checked && !is_device(open) {
             return ControlFlow::Continue(());
         }
         let pid = holder.pid;
@@ -188,9 +186,8 @@ fn search(root: &Root, checked: bool) -> Holders {
     }
 }
 
-/// Whether an open file is a verbs file of a device that has none any more. In a container with its own
-/// device node the file still exists, but no device has that number.
-fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
+/// The name of a verbs file, and whether it was deleted.
+fn verbs_file(target: &[u8]) -> Option<(&[u8], bool)> {
     const DELETED: &[u8] = b" (deleted)";
     let (path, deleted) = match target.strip_suffix(DELETED) {
         Some(path) => (path, true),
@@ -198,8 +195,17 @@ fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
     };
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let number = name.strip_prefix(b"uverbs").unwrap_or_default();
-    let is_file = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
-    is_file && (deleted || !files.contains_key(OsStr::from_bytes(name)))
+    (!number.is_empty() && number.iter().all(u8::is_ascii_digit)).then_some((name, deleted))
+}
+
+fn is_verbs_file(target: &[u8]) -> bool {
+    verbs_file(target).is_some()
+}
+
+/// Whether an open file is a verbs file of a device that has none any more. In a container with its own
+/// device node the file still exists, but no device has that number.
+fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
+    verbs_file(target).is_some_and(|(name, deleted)| deleted || !files.contains_key(OsStr::from_bytes(name)))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::{Child, output},
+    faults::Switch,
     lab::Lab,
     rdmatop::{self, Window},
     snapshot::Snapshot,
@@ -286,6 +287,37 @@ fn an_error_that_a_driver_logs_is_a_finding_of_its_device() -> Result<()> {
     let last = device(&sample, "mlx5_0")?["driver_error"].to_string();
     ensure!(last.contains("mlx5_0: no answer of the firmware"), "{last}");
     ensure!(logged(&sample) == ["mlx5_0"], "{}", sample.value()["findings"]);
+    Ok(())
+}
+
+/// What docs/install.md ("Rights") says of `CAP_SYSLOG`.
+#[test]
+fn without_the_right_to_the_kernel_s_log_the_errors_are_unknown() -> Result<()> {
+    let Some(_lab) = Lab::enter("driver errors without CAP_SYSLOG") else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load("driver errors without CAP_SYSLOG")? else {
+        return Ok(());
+    };
+    let ports = nic.add_mlx5(1)?;
+    let _restrict = Switch::set("/proc/sys/kernel/dmesg_restrict", "1")?;
+    for (rights, found, errors) in [
+        ("+syslog", vec!["mlx5_0".to_owned()], Value::from(1)),
+        ("-syslog", vec![], Value::Null),
+    ] {
+        let window = Window::open_under(&["setpriv", &format!("--bounding-set={rights}")])?;
+        thread::sleep(Duration::from_millis(500));
+        ports[0].log("REG_MR failed, err -12")?;
+        thread::sleep(Duration::from_secs(3));
+        let sample = window.close()?;
+        ensure!(
+            logged(&sample) == found,
+            "{rights}: {}",
+            sample.value()["findings"]
+        );
+        let row = device(&sample, "mlx5_0")?;
+        ensure!(row["driver_errors"] == errors, "{rights}: {row}");
+    }
     Ok(())
 }
 

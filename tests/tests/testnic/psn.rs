@@ -233,12 +233,12 @@ fn shares_by_psn_hold_where_a_card_moves_them() -> Result<()> {
         cards.push((situation, port, qpns, holders));
     }
     let window = Window::open(&[])?;
-    window.wait_looks(10)?;
+    window.wait_looks(20)?;
     let mut truths = Vec::new();
     for (situation, port, qpns, _) in &cards {
         truths.push(situation.happens(port, qpns).with_context(|| situation.name)?);
     }
-    window.wait_looks(10)?;
+    window.wait_looks(20)?;
     let sample = window.close()?;
     let (mut wrong, mut worst) = (Vec::new(), 0.0_f64);
     for ((situation, port, _, holders), truth) in cards.iter().zip(truths) {

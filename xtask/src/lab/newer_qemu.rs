@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::{archive, kernel};
 use crate::arch::Arch;
-use crate::{setup, step};
+use crate::{paths, setup, step};
 
 const SUITE: &str = "bookworm-backports";
 
@@ -52,9 +52,16 @@ pub(super) fn cached(arch: Arch) -> Option<PathBuf> {
     program.is_file().then_some(program)
 }
 
-/// Fetches it on Debian 12. The lab also runs without it, so a failure is only reported.
+/// Fetches it on Debian 12; elsewhere installs Debian's own QEMU for aarch64, as setup did for x86-64. A failure
+/// is only reported: the lab runs with any QEMU there is.
 pub(crate) fn fetch_if_missing(arch: Arch) {
     if !setup::is_debian_12() {
+        if arch == Arch::Aarch64
+            && paths::find_tool(&[&program(arch)]).is_none()
+            && let Err(error) = setup::packages(&[("run guests for aarch64", packages(arch))], false, true)
+        {
+            eprintln!("{error:#}");
+        }
         return;
     }
     if let Err(error) = archive::once(name(arch), TITLE, || cached(arch), || fetch(arch)) {

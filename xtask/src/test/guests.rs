@@ -16,8 +16,8 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    kernel_tests::{self, Module},
-    places::{GROUPS, Group},
+    kernel_tests::{self, Extent, Module},
+    places::{EVERYTHING, GROUPS, Group},
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
@@ -44,8 +44,10 @@ pub(super) struct Asked<'a> {
     pub(super) arch: Arch,
     /// Names of kernels; empty for all.
     pub(super) kernels: &'a [String],
-    /// Whether to run each test on every kernel.
+    /// Whether to run all there is.
     pub(super) everywhere: bool,
+    /// Whether these guests run beside those of the architecture that was asked for.
+    pub(super) beside: bool,
     /// A part of the test names to run.
     pub(super) filter: Option<&'a str>,
     /// Seconds that one guest's tests may take.
@@ -59,14 +61,19 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Whether each test runs on every kernel under test. Who names kernels wants all tests on them. On
-    /// aarch64, where all tests take hours, only who asks for that or names tests.
-    fn everywhere(&self) -> bool {
+    /// Which tests run on this kernel. Who names kernels wants all tests on them. On aarch64, where all tests
+    /// take hours, only who asks for that or names tests.
+    fn extent(&self, series: Series) -> Extent {
         let named = match self.arch {
             Arch::X86_64 => !self.kernels.is_empty(),
             Arch::Aarch64 => self.filter.is_some(),
         };
-        self.everywhere || named
+        match (self.everywhere, self.beside) {
+            _ if named => Extent::All,
+            (true, false) => Extent::All,
+            (true, true) if series.name == EVERYTHING => Extent::Modules,
+            _ => Extent::Named,
+        }
     }
 }
 
@@ -165,7 +172,7 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     let mut guests = Vec::new();
     let mut left_out = Vec::new();
     for (series, kernel) in all.iter().zip(&mut kernels) {
-        let here = kernel_tests::on(&all_tests, *series, asked.everywhere());
+        let here = kernel_tests::on(&all_tests, *series, asked.extent(*series));
         left_out.extend(here.left_out(*series));
         for group in GROUPS.iter().filter(|group| (group.has)(*series)) {
             let modules = kernel_tests::of_group(&here.run, group, *series);

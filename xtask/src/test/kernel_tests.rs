@@ -78,17 +78,36 @@ fn by_module(list: &str) -> Vec<Module> {
     modules
 }
 
-/// Splits the tests into those that run on this kernel and those that do not; with `everywhere` all run.
-pub(super) fn on(all: &[Module], series: Series, everywhere: bool) -> OnKernel {
+/// Which tests run on a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Those that the tables of `places` name.
+    Named,
+    /// Those that the tables name, and all others of their modules.
+    Modules,
+    /// All.
+    All,
+}
+
+/// Splits the tests into those that run on this kernel and those that do not.
+pub(super) fn on(all: &[Module], series: Series, extent: Extent) -> OnKernel {
     let part = |runs: bool| {
-        let parts = all.iter().map(|module| Module {
-            name: module.name.clone(),
-            tests: module
-                .tests
-                .iter()
-                .filter(|test| (everywhere || is_for(test, series)) == runs)
-                .cloned()
-                .collect(),
+        let parts = all.iter().map(|module| {
+            let is_named = |test: &String| is_for(test, series);
+            let whole = match extent {
+                Extent::Named => false,
+                Extent::Modules => module.tests.iter().any(is_named),
+                Extent::All => true,
+            };
+            Module {
+                name: module.name.clone(),
+                tests: module
+                    .tests
+                    .iter()
+                    .filter(|test| (whole || is_named(test)) == runs)
+                    .cloned()
+                    .collect(),
+            }
         });
         parts.filter(|module| !module.tests.is_empty()).collect()
     };
@@ -163,11 +182,21 @@ skips::f: test
     #[test]
     fn one_kernel_runs_all_and_the_others_what_the_kernel_decides() {
         let all = by_module(LIST);
-        let on = |kernel: &str, everywhere| on(&all, kernel::find(kernel).unwrap(), everywhere);
-        assert_eq!(on("6.12", false).run, all);
-        assert_eq!(on("7.2", true).run, all);
-        assert_eq!(on("7.2", true).left_out(kernel::find("7.2").unwrap()), None);
-        let oldest = on("5.10", false);
+        let on = |kernel: &str, extent| on(&all, kernel::find(kernel).unwrap(), extent);
+        assert_eq!(on("6.12", Extent::Named).run, all);
+        assert_eq!(on("7.2", Extent::All).run, all);
+        assert_eq!(
+            on("7.2", Extent::All).left_out(kernel::find("7.2").unwrap()),
+            None
+        );
+        assert_eq!(
+            names(&on("5.10", Extent::Modules).run),
+            [
+                "lifecycle::a_plain_pair",
+                "lifecycle::filters_keep_what_they_name"
+            ]
+        );
+        let oldest = on("5.10", Extent::Named);
         assert_eq!(names(&oldest.run), ["lifecycle::a_plain_pair"]);
         assert_eq!(
             oldest.left_out(kernel::find("5.10").unwrap()).unwrap(),

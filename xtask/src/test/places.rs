@@ -33,8 +33,6 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("exact::every_kind_of_request", &["6.1", "7.2"]),
     ("exact::loss_on_the_wire", &["6.1", "7.2"]),
     ("queues::what_is_flushed", &["6.1", "7.2"]),
-    // What named a former ring was seen on 6.1 alone.
-    ("queues::a_ring_at_the_address", &["6.1"]),
     ("queues::kprobe_and_fentry_count_the_same", &["7.2"]),
     ("consumer::", &["7.2"]),
     ("siw::every_kind_of_request", &["6.1", "7.2"]),

@@ -24,6 +24,8 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let active = all.iter().filter(|(_, port)| port.active()).count();
     let mut spare = Vec::new();
     let mut one_up = Vec::new();
+    let asks_by = all.iter().find(|(_, port)| port.active() && is_infiniband(port));
+    let asks_by = asks_by.map(|(device, port)| (&*device.name, port.number));
     for (device, port) in &all {
         let name = port_name(device, port);
         match (port.state.known(), port.state.unreadable()) {
@@ -40,7 +42,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
                     }
                     spare.push(name);
                 } else {
-                    down(&device.name, *state, port, &name, expected, out);
+                    down(&device.name, *state, port, &name, expected, asks_by, out);
                 }
             }
             (None, why) => {
@@ -189,23 +191,28 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
     names(&kinds)
 }
 
+fn is_infiniband(port: &Port) -> bool {
+    port.link_layer.as_deref() == Some("InfiniBand")
+}
+
 fn down(
     device: &str,
     state: PortState,
     port: &Port,
     name: &str,
     expected: Option<&'static str>,
+    asks_by: Option<(&str, u32)>,
     out: &mut Lines,
 ) {
     let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
-    let is_infiniband = port.link_layer.as_deref() == Some("InfiniBand");
+    let is_infiniband = is_infiniband(port);
     // A port that waits for its subnet manager has a signal.
     if is_infiniband && state.waits() {
         return out.fail(
             name,
             format!("{name} waits for the subnet manager (state {})", word(state)),
             why,
-            fabric::bring_up(device, port.number, true),
+            fabric::bring_up(device, port.number, true, asks_by),
         );
     }
     // The interface may be in another network namespace.
@@ -225,7 +232,7 @@ fn down(
             format!("{name} is {}: {signal}", word(state)),
             why,
             if is_infiniband {
-                fabric::bring_up(device, port.number, false)
+                fabric::bring_up(device, port.number, false, None)
             } else {
                 "check the cable and the switch's port; sudo dmesg | tail -50".into()
             },

@@ -156,7 +156,7 @@ impl Machine {
         let (began_ns, now_ns) = (dump.began_ns, dump.now_ns);
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
-            if qp.is_sighted_after(began_ns) {
+            if qp.is_born_after(began_ns) {
                 // The dump may have seen an earlier QP with this number; the records are about this one.
                 return Some(uid);
             }
@@ -184,7 +184,7 @@ impl Machine {
         let known_peer = remote_qpn;
         let (qp_type, port) = (reading.qp_type.or(known.qp_type), reading.port.or(known.port));
         if let Some(state) = reading.state {
-            qp.observe(state, began_ns, &mut self.qps.shared_timelines);
+            qp.observe(state, began_ns, &mut self.qps.timeline);
         }
         // An attribute that a record has set since is newer.
         if qp.event_ns <= began_ns {

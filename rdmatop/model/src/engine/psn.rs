@@ -12,33 +12,13 @@ pub(super) struct Psn {
     /// When the last PSN was read or set.
     at_ns: u64,
     pub(super) meter: Option<Box<Meter>>,
-    last: LastPsn,
+    /// The last PSN, and whether the QP could send by then: before RTS the PSN is whatever the next modify makes
+    /// of it.
+    last: Option<(u32, bool)>,
 }
 
-/// The last PSN.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct LastPsn(
-    /// 24 bits of the PSN, [`LastPsn::KNOWN`] and [`LastPsn::READY`]: an option and a flag beside it would
-    /// take 8 bytes more in each QP.
-    u32,
-);
-
-impl LastPsn {
-    const KNOWN: u32 = 1 << 31;
-    /// The QP could send by then: before RTS the PSN is whatever the next modify makes of it.
-    const READY: u32 = 1 << 30;
-    const MASK: u32 = 0xff_ffff;
-
-    fn new(psn: u32, ready: bool) -> Self {
-        Self(psn & Self::MASK | Self::KNOWN | if ready { Self::READY } else { 0 })
-    }
-
-    /// The PSN if there is one and the QP could send.
-    fn ready(self) -> Option<u32> {
-        let both = Self::KNOWN | Self::READY;
-        (self.0 & both == both).then_some(self.0 & Self::MASK)
-    }
-}
+/// The 24 bits of a PSN.
+const MASK: u32 = 0xff_ffff;
 
 /// Packets of a port, both ways, between two dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,22 +42,21 @@ pub(super) struct PsnReading {
 impl Psn {
     /// A modify set the PSN at which the QP starts: that is no movement.
     pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
-        (self.last, self.at_ns) = (LastPsn::new(psn, true), at_ns);
+        (self.last, self.at_ns) = (Some((psn, true)), at_ns);
     }
 
     /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
     /// eight million packets forward.
     pub(super) fn read(&mut self, reading: PsnReading) {
-        const MASK: u32 = LastPsn::MASK;
         /// Of the two readings that are compared: the port's counters are read some time before the PSNs.
         const SLACK: u64 = 1 << 16;
         let at_ns = reading.at_ns;
         let since = std::mem::replace(&mut self.at_ns, at_ns);
         let ready = reading.state.is_some_and(|state| matches!(state.0, 3 | 4));
-        let last = std::mem::replace(&mut self.last, LastPsn::new(reading.psn, ready));
+        let last = self.last.replace((reading.psn, ready));
         let passed = reading.passed.filter(|passed| passed.since_ns <= since);
-        let moved = last.ready().filter(|_| ready);
-        let moved = moved.map(|before| reading.psn.wrapping_sub(before) & MASK);
+        let moved = last.filter(|(_, was_ready)| *was_ready && ready);
+        let moved = moved.map(|(before, _)| reading.psn.wrapping_sub(before) & MASK);
         let moved = moved.filter(|moved| {
             passed.is_some_and(|passed| {
                 passed.packets < u64::from(MASK / 2)

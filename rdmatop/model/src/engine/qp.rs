@@ -21,9 +21,6 @@ use crate::{
 /// Steps kept of a life. A QP may be modified without end.
 pub(super) const TIMELINE: usize = 32;
 
-/// Steps of an ordinary life: RESET, INIT, RTR, RTS.
-const LIFE: usize = 4;
-
 /// Where a QP's number is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -79,31 +76,6 @@ impl Owner {
     }
 }
 
-/// The timelines that dumps start: one for each state, shared by all QPs.
-#[derive(Debug, Default)]
-pub(super) struct SharedTimelines(Vec<Arc<Vec<Step>>>);
-
-impl SharedTimelines {
-    fn at(&mut self, state: QpState, began_ns: u64) -> Arc<Vec<Step>> {
-        self.0
-            .retain(|timeline| timeline.iter().all(|step| step.mono_ns == began_ns));
-        if let Some(known) = self
-            .0
-            .iter()
-            .find(|known| known.iter().all(|step| step.state == state))
-        {
-            return Arc::clone(known);
-        }
-        let timeline = Arc::new(vec![Step {
-            mono_ns: began_ns,
-            state,
-            duration_ns: None,
-        }]);
-        self.0.push(Arc::clone(&timeline));
-        timeline
-    }
-}
-
 /// A placeholder row, used while a QP's row is taken out to be completed.
 fn nothing() -> Arc<QpRow> {
     static NOTHING: LazyLock<Arc<QpRow>> = LazyLock::new(|| {
@@ -155,14 +127,8 @@ pub(super) struct Qp {
     pub(super) key: Key,
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
-    /// Its birth at its own address, as a set of programs saw it: nearly all QPs are seen by one set.
-    born_ns: Option<NonZero<u64>>,
-    /// Further births with their addresses, one for each further set of programs.
-    #[expect(
-        clippy::box_collection,
-        reason = "a list would take two more words in each of ten thousand QPs"
-    )]
-    more_births: Option<Box<Vec<(u64, u64)>>>,
+    /// Its births with the addresses, one for each set of programs that saw it.
+    births: Vec<(u64, u64)>,
     /// The QP that had its number before.
     pub(super) before: Option<NonZero<u64>>,
     /// The owner's name at creation, as a record had it.
@@ -215,8 +181,7 @@ impl Qp {
             stale: true,
             key,
             object: 0,
-            born_ns: None,
-            more_births: None,
+            births: Vec::new(),
             before: None,
             comm: None,
             sure: false,
@@ -261,31 +226,15 @@ impl Qp {
     }
 
     /// Address and birth, as each set of programs knew it.
-    pub(super) fn births(&self) -> impl Iterator<Item = (u64, u64)> {
-        let first = self.born_ns.map(|born_ns| (self.object, born_ns.get()));
-        let more = self.more_births.iter();
-        first
-            .into_iter()
-            .chain(more.flat_map(|more| more.iter().copied()))
-    }
-
-    /// Whether a set of programs knows it by this address and birth, neither of which is 0.
-    pub(super) fn is_born(&self, object: u64, born_ns: u64) -> bool {
-        let first_ns = self.born_ns.map_or(0, NonZero::get);
-        if (self.object, first_ns) == (object, born_ns) {
-            return true;
-        }
-        let more = self.more_births.as_ref();
-        more.is_some_and(|more| more.contains(&(object, born_ns)))
+    pub(super) fn births(&self) -> &[(u64, u64)] {
+        &self.births
     }
 
     /// Another set of programs knows it by this address and birth, neither of which is 0.
-    pub(super) fn add_birth(&mut self, (object, born_ns): (u64, u64)) {
-        if object == self.object && self.born_ns.is_none() {
-            self.born_ns = NonZero::new(born_ns);
-        } else {
-            self.more_births.get_or_insert_default().push((object, born_ns));
-        }
+    pub(super) fn add_birth(&mut self, birth: (u64, u64)) {
+        // Nearly all QPs are seen by one set.
+        self.births.reserve_exact(1);
+        self.births.push(birth);
     }
 
     /// Whether it has not ended.
@@ -371,10 +320,6 @@ impl Qp {
     /// to be changed.
     fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
-        if row.timeline.is_empty() {
-            // The timeline shared by all rows without steps.
-            row.timeline = Arc::new(Vec::with_capacity(LIFE));
-        }
         let timeline = Arc::make_mut(&mut row.timeline);
         let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);
         timeline.insert(
@@ -448,30 +393,39 @@ impl Qp {
 
     /// The kernel side saw it for the first time after `ts_ns`: what a dump saw before may have been another
     /// QP.
-    pub(super) fn is_sighted_after(&self, ts_ns: u64) -> bool {
-        self.births().any(|(_, born_ns)| born_ns > ts_ns)
+    pub(super) fn is_born_after(&self, ts_ns: u64) -> bool {
+        self.births.iter().any(|(_, born_ns)| *born_ns > ts_ns)
     }
 
     /// Nothing about it is newer than a dump that began at `began_ns`.
     pub(super) fn is_older_than(&self, began_ns: u64) -> bool {
         self.first_ns <= began_ns
             && self.event_ns <= began_ns
-            && !self.is_sighted_after(began_ns)
+            && !self.is_born_after(began_ns)
             && self.row.born_mono_ns.is_none_or(|born| born <= began_ns)
     }
 
     /// A state from a dump that began at `began_ns`: wins over what is older.
-    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, shared_timelines: &mut SharedTimelines) {
-        if self.row.state.is_none_or(|_| began_ns >= self.state_ns) && self.row.state != Some(state) {
-            if self.row.timeline.is_empty() {
-                self.state_ns = began_ns;
-                let row = self.edit();
-                row.timeline = shared_timelines.at(state, began_ns);
-                (row.state, row.state_source) = (Some(state), Some(Source::Netlink));
-                return;
-            }
-            self.enter(state, began_ns, Source::Netlink, None);
+    ///
+    /// QPs that are first seen in one state by one dump share their `timeline`: a list for each of ten
+    /// thousand would take 1.8 MB, which goal G10 does not have.
+    pub(super) fn observe(&mut self, state: QpState, began_ns: u64, timeline: &mut Arc<Vec<Step>>) {
+        if self.row.state.is_some_and(|_| began_ns < self.state_ns) || self.row.state == Some(state) {
+            return;
         }
+        if !self.row.timeline.is_empty() {
+            self.enter(state, began_ns, Source::Netlink, None);
+            return;
+        }
+        let first = Step {
+            mono_ns: began_ns,
+            state,
+            duration_ns: None,
+        };
+        if **timeline != [first] {
+            *timeline = Arc::new(vec![first]);
+        }
+        self.turn(state, began_ns, Source::Netlink).timeline = Arc::clone(timeline);
     }
 }
 
@@ -479,17 +433,19 @@ impl Qp {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
-
     #[test]
-    fn what_a_dump_found_in_one_state_shares_its_beginning() {
-        let mut shared_timelines = SharedTimelines::default();
-        let first = shared_timelines.at(QpState(3), SECOND);
-        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
-        assert_eq!(shared_timelines.at(QpState(1), SECOND)[0].state, QpState(1));
-        assert!(Arc::ptr_eq(&first, &shared_timelines.at(QpState(3), SECOND)));
-        assert_eq!(shared_timelines.at(QpState(3), 2 * SECOND)[0].mono_ns, 2 * SECOND);
-        assert_eq!(first[0].mono_ns, SECOND);
+    fn what_a_dump_finds_in_one_state_shares_its_timeline() {
+        let found = |qpn, state, began_ns, timeline: &mut Arc<Vec<Step>>| {
+            let mut qp = Qp::new(1, Key::new(1, qpn, None), began_ns, began_ns);
+            qp.observe(QpState(state), began_ns, timeline);
+            Arc::clone(&qp.row().timeline)
+        };
+        let mut shared = Arc::default();
+        let first = found(5, 3, 7, &mut shared);
+        assert!(Arc::ptr_eq(&first, &found(6, 3, 7, &mut shared)));
+        assert_eq!(found(7, 1, 7, &mut shared)[0].state, QpState(1));
+        assert_eq!(found(8, 1, 8, &mut shared)[0].mono_ns, 8);
+        assert_eq!((first[0].mono_ns, first[0].state), (7, QpState(3)));
     }
 
     #[test]

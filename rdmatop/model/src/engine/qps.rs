@@ -17,10 +17,10 @@ use std::{collections::VecDeque, num::NonZero, sync::Arc};
 use super::{
     hash::NumberMap,
     processes::Processes,
-    qp::{Key, Owner, Qp, SharedTimelines, Slot},
+    qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::ib::QpState;
+use crate::{ib::QpState, snapshot::Step};
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Qps {
     pub(super) all: Table<Qp>,
     /// The latest QP at each address. With keys of its own: each record looks here.
     by_object: NumberMap<u64, u64>,
-    /// By address and birth, as the kernel side knows them: the QPs that are not the latest at their address.
+    /// By address and birth, as the kernel side knows them.
     by_birth: NumberMap<(u64, u64), u64>,
     /// The latest QP of each number, living or not. [`Qp::before`] leads to the earlier ones, each of which
     /// has ended.
@@ -72,8 +72,8 @@ pub(super) struct Qps {
     /// Since when it may be wrong, until a dump that began later.
     repair_since: Option<u64>,
     pub(super) dumps: u32,
-    /// The timelines that they start.
-    pub(super) shared_timelines: SharedTimelines,
+    /// See [`Qp::observe`].
+    pub(super) timeline: Arc<Vec<Step>>,
 }
 
 impl Qps {
@@ -169,12 +169,7 @@ impl Qps {
 
     /// The QP of this address and birth.
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
-        // Nearly all are the only ones at their address. A table of all births would take 40 bytes for each.
-        let latest = self.by_object.get(&object).copied();
-        let is_born = |uid: &u64| self.get(*uid).is_some_and(|qp| qp.is_born(object, born_ns));
-        latest
-            .filter(is_born)
-            .or_else(|| self.by_birth.get(&(object, born_ns)).copied())
+        self.by_birth.get(&(object, born_ns)).copied()
     }
 
     /// The QP that a record or a slot is about, `None` when it is new.
@@ -278,15 +273,14 @@ impl Qps {
     /// Records what the kernel side knows a QP by.
     pub(super) fn saw_qp(&mut self, uid: u64, seen: &QpRef, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        let new = seen
-            .birth()
-            .filter(|(object, born_ns)| !qp.is_born(*object, *born_ns));
+        let new = seen.birth().filter(|birth| !qp.births().contains(birth));
         let moves_in = qp.object == 0 && seen.object != 0;
         if moves_in {
             qp.object = seen.object;
         }
         if let Some(birth) = new {
             qp.add_birth(birth);
+            self.by_birth.insert(birth, uid);
         }
         let at_ns = seen.at_ns();
         qp.seen_ns = qp.seen_ns.min(at_ns);
@@ -298,35 +292,25 @@ impl Qps {
             qp.first_ns = at_ns;
         }
         let first_ns = qp.first_ns;
-        let is_latest = moves_in && self.move_in(uid, seen.object, first_ns, processes);
-        if let Some(birth) = new
-            && !is_latest
-            && self.by_object.get(&birth.0) != Some(&uid)
-        {
-            self.by_birth.insert(birth, uid);
+        if moves_in {
+            self.move_in(uid, seen.object, first_ns, processes);
         }
     }
 
     /// From `first_ns` on the address belongs to this QP: the earlier one has ended, or this one, if its
-    /// report came late. True when this one is the latest there.
-    fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) -> bool {
+    /// report came late.
+    fn move_in(&mut self, uid: u64, object: u64, first_ns: u64, processes: &mut Processes) {
         let Some(other) = self.by_object.insert(object, uid) else {
-            return true;
+            return;
         };
-        let Some(qp) = self.all.get(other) else {
-            return true;
-        };
+        let Some(qp) = self.all.get(other) else { return };
         if qp.first_ns > first_ns {
             let since_ns = qp.first_ns;
             self.by_object.insert(object, other);
             self.end(uid, since_ns, processes);
-            return false;
+        } else {
+            self.end(other, first_ns, processes);
         }
-        for birth in qp.births() {
-            self.by_birth.insert(birth, other);
-        }
-        self.end(other, first_ns, processes);
-        true
     }
 
     /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.
@@ -470,7 +454,7 @@ impl Qps {
         }
         let Some(qp) = self.all.remove(uid) else { return };
         for birth in qp.births() {
-            self.by_birth.remove(&birth);
+            self.by_birth.remove(birth);
         }
         if self.by_object.get(&qp.object) == Some(&uid) {
             self.by_object.remove(&qp.object);

@@ -53,6 +53,14 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
         let named = s.processes.iter().find(|other| other.pid == Some(*pid));
         named.is_some_and(|named| named.workload.is_some() && named.workload == row.workload)
     };
+    if found.taker == Some(row.uid) {
+        return Some(Mark {
+            number: (s.findings.len() > 1).then_some(at + 1),
+            severity: found.severity,
+            role: Role::Cause,
+            words: since(&age, "takes most"),
+        });
+    }
     let words = match (
         waits,
         found.pid.filter(|pid| cause.is_some() || is_of_its_job(pid)),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::facts::{PortRow, ProcessRow};
-use rdmatop_base::step::NextStep;
+use rdmatop_base::{step::NextStep, text};
 
 pub use kind::{FindingId, FindingKind, Severity};
 pub use limits::{Limit, Limits};
@@ -103,7 +103,16 @@ pub struct Finding {
     /// What the finding is about.
     #[serde(skip)]
     pub about: About,
+    /// The process that takes what the victims lack, of a finding that is about a port.
+    #[serde(skip)]
+    pub taker: Option<u64>,
+    /// Time of the last snapshot that showed it, ns.
+    #[serde(skip)]
+    pub seen_mono_ns: u64,
 }
+
+/// What was not seen for this long is said to be past, s: bursts leave gaps.
+const QUIET_S: u64 = 5;
 
 impl Finding {
     /// How the finding concerns a process; `None` if it does not.
@@ -111,7 +120,9 @@ impl Finding {
         if self.victims.contains(&uid) {
             return Some(Role::Victim);
         }
-        (self.about.process == Some(uid)).then_some(Role::Cause)
+        [self.about.process, self.taker]
+            .contains(&Some(uid))
+            .then_some(Role::Cause)
     }
 
     /// How it concerns the process of a row. Where only a port is known, it may concern any process with QPs
@@ -161,6 +172,20 @@ impl Finding {
         self.about.device == Some(device_uid) && self.about.port.is_none_or(|number| number == port)
     }
 
+    /// When it was so: `for 21s`, `21s ago`, `for 40s until 12s ago`.
+    pub fn when(&self, mono_ns: u64) -> String {
+        let (age, quiet) = (
+            self.age_s(mono_ns),
+            mono_ns.saturating_sub(self.seen_mono_ns) / 1_000_000_000,
+        );
+        let lasted = text::age(age.saturating_sub(quiet));
+        match (quiet < QUIET_S, age.saturating_sub(quiet) < QUIET_S) {
+            (true, _) => format!("for {}", text::age(age)),
+            (false, true) => format!("{} ago", text::age(quiet)),
+            (false, false) => format!("for {lasted} until {} ago", text::age(quiet)),
+        }
+    }
+
     /// Whole seconds since it began.
     pub fn age_s(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_sub(self.since_mono_ns) / 1_000_000_000
@@ -191,4 +216,5 @@ struct Symptom {
     next: NextStep,
     short: String,
     victims: Vec<u64>,
+    taker: Option<u64>,
 }

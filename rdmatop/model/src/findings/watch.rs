@@ -198,7 +198,11 @@ impl FindingTracker {
         raised.order_by_key(|state| Reverse(rank_of(state.finding.severity, &state.finding.about)));
         let all = raised.len();
         let shown = in_turn(raised, MAX, |state| &state.holder);
-        let mut findings: Vec<Finding> = shown.iter().map(|state| state.finding.clone()).collect();
+        let shown = shown.iter().map(|state| Finding {
+            seen_mono_ns: state.seen_ns,
+            ..state.finding.clone()
+        });
+        let mut findings: Vec<Finding> = shown.collect();
         self.left_out = LeftOut {
             findings: all - findings.len(),
             symptoms: not_followed + waits,
@@ -488,6 +492,8 @@ fn finding(symptom: Symptom, ctx: &RuleContext<'_>) -> Finding {
         device: device.map(|row| row.name.clone()),
         port: symptom.about.port,
         victims: symptom.victims,
+        taker: symptom.taker,
         about: symptom.about,
+        seen_mono_ns: ctx.facts.mono_ns,
     }
 }

@@ -120,15 +120,9 @@ impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
         let (mut known, mut unknown) = ([0; 256], 0);
-        let (mut last_link, mut last_able) = (None, None);
-        let mut counting = uncounted::Counting::default();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
-            let able = qp.device_uid.filter(|_| !is_of_the_core(qp));
-            if let Some(device) = able.filter(|_| able != last_able) {
-                out.able.insert(device);
-                last_able = able;
-            }
+            out.able.extend(qp.device_uid.filter(|_| !is_of_the_core(qp)));
             if qp.exited {
                 continue;
             }
@@ -137,13 +131,10 @@ impl Rows {
                 Some(state) => known[usize::from(state.0)] += 1,
                 None => unknown += 1,
             }
-            // QPs of one process mostly follow each other: comparing with the last link spares look-ups.
-            let link = bound::link_of(qp);
-            if let Some((process, of_it)) = link.filter(|_| link != last_link) {
-                out.links.entry(process).or_default().insert(of_it);
-                last_link = link;
+            if let Some((process, link)) = bound::link_of(qp) {
+                out.links.entry(process).or_default().insert(link);
             }
-            counting.add(qp);
+            uncounted::count(&mut out.counted, qp);
             if let Some(path) = PathKey::of(qp) {
                 *out.paths.entry(path).or_default() += 1;
             }
@@ -153,7 +144,6 @@ impl Rows {
             out.waiting
                 .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
         }
-        out.counted = counting.finish();
         out.waiting.order_by_key(|(at, _)| *at);
         out.states = totals::states(&known, unknown);
         out

@@ -127,50 +127,16 @@ fn says_nothing(traffic: &Traffic) -> bool {
     known.iter().all(Option::is_none)
 }
 
-/// Counts live QPs. QPs of one process follow each other, so most of ten thousand cost only a comparison.
-#[derive(Default)]
-pub(super) struct Counting {
-    all: BTreeMap<u64, Counted>,
-    /// The last run of uncounted QPs: their device, their owner, and how many they are.
-    run: Option<(u64, Owner, u64)>,
-}
-
-impl Counting {
-    pub(super) fn add(&mut self, qp: &QpRow) {
-        let Some(device) = qp.device_uid.filter(|_| !is_of_the_core(qp)) else {
-            return;
-        };
-        if !says_nothing(&qp.traffic) {
-            self.all.entry(device).or_default().some = true;
-            return;
-        }
-        let owner = Owner::of(qp);
-        match &mut self.run {
-            Some((on, of, qps)) if (*on, *of) == (device, owner) => *qps += 1,
-            run => {
-                let before = run.replace((device, owner, 1));
-                self.close(before);
-            }
-        }
-    }
-
-    fn close(&mut self, run: Option<(u64, Owner, u64)>) {
-        if let Some((device, owner, qps)) = run {
-            *self
-                .all
-                .entry(device)
-                .or_default()
-                .silent
-                .entry(owner)
-                .or_default() += qps;
-        }
-    }
-
-    /// All that were added, by device.
-    pub(super) fn finish(mut self) -> BTreeMap<u64, Counted> {
-        let last = self.run.take();
-        self.close(last);
-        self.all
+/// Counts a live QP among those of its device.
+pub(super) fn count(all: &mut BTreeMap<u64, Counted>, qp: &QpRow) {
+    let Some(device) = qp.device_uid.filter(|_| !is_of_the_core(qp)) else {
+        return;
+    };
+    let counted = all.entry(device).or_default();
+    if says_nothing(&qp.traffic) {
+        *counted.silent.entry(Owner::of(qp)).or_default() += 1;
+    } else {
+        counted.some = true;
     }
 }
 

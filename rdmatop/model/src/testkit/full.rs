@@ -387,6 +387,8 @@ fn findings() -> Shared<Finding> {
             device: Some(1),
             ..About::default()
         },
+        taker: None,
+        seen_mono_ns: u64::MAX,
     };
     let mtu = Finding {
         id: FindingId::SmallMtu,

@@ -6,9 +6,12 @@
 //! aws-ofi-nccl 1.0 to 1.21; those of GPUDirect-TCPX, FastSocket and AMD's ANP in their last commit. Versions
 //! are of the message in all its spellings. An entry matches by what its source prints in that place, so no
 //! message is explained by the words of another.
-//! For NCCL 2.31 and 2.32 the texts in the released libraries (2.31.2 and 2.32.3) were read instead: they
-//! have all texts of 2.30 that an entry named then, except that 2.32 has no `NET/Socket : no interface
-//! found`. Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
+//! NCCL 2.31 was read in its branch of development, and its released library (2.31.2) for texts; of 2.32 the
+//! library's texts (2.32.3) and its src/debug.cc were read: they have all texts of 2.30 that an entry named
+//! then, except that 2.32 has no `NET/Socket : no interface found`.
+//! Of RCCL after ROCm 6.3 these were read: src/debug.cc, the transports IB and IB-CAST, the loading of plugins,
+//! the calls of ROCm. For what it shares with NCCL the release of NCCL counts that it is made of (ROCm 6.4:
+//! 2.22, 7.0: 2.26, 7.1: 2.27, 7.11: 2.28, 10: 2.30 and 2.31). Entries of GPUs, topology, misuse and endpoints came later, and were read in the tags up to 2.30
 //! only. What PyTorch prints is of published logs.
 //! What other libraries print of the same network is in `others.rs`.
 //! `docs/nccl-messages.md` is made of these tables.
@@ -165,18 +168,24 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
 
 /// The entry for a message behind this: its writer, and its place in NCCL's source.
 pub fn look_up_in(before: &str, text: &str) -> Option<&'static Entry> {
+    // RCCL's own spelling up to ROCm 5.4 and after ROCm 6.3.
+    let hip = text
+        .strip_prefix("HIP failure")
+        .map(|rest| format!("Cuda failure {}", rest.trim_start_matches([':', ' '])));
+    let text = hip.as_deref().unwrap_or(text);
+    let mut entries = entries().filter(|entry| hip.is_none() || entry.versions.contains("RCCL"));
     let status = status(text);
     let event = event(text);
     if status.is_none() && event.is_none() {
         let returned = returned(text);
-        return entries().find(|entry| match entry.pattern {
+        return entries.find(|entry| match entry.pattern {
             Pattern::Text(words) => matches(text, words),
             Pattern::In(place, words) => before.contains(place) && matches(text, words),
             Pattern::CallResult(result) => returned == Some(result),
             Pattern::Status(..) | Pattern::Event(_) => false,
         });
     }
-    entries().find(|entry| match entry.pattern {
+    entries.find(|entry| match entry.pattern {
         Pattern::Status(number, name) => {
             status == Some(Status::Number(number)) || status == Some(Status::Name(name))
         }

@@ -26,6 +26,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "dlvsym failed on ibv_get_device_list - /usr/lib/libibverbs.so.1: undefined symbol version \
             IBVERBS_1.1";
 
+    "no-libionic" Choice means "the library of AMD's NICs (libionic) could not be opened or is too old, so RCCL does not use them";
+        next "install libionic of the NIC's driver in the image";
+        in "RCCL of ROCm 7.12 on": Text(&["NET/IB : Failed to open ionicdv symbols"]) =>
+            "NET/IB : Failed to open ionicdv symbols. Advance features like AINIC UD load balancing will be disabled.";
+
     "device-unopened" Choice means "an RDMA device cannot be opened";
         next "in a container, pass the devices in (docker: --device=/dev/infiniband; Kubernetes: the NIC's \
             device plugin); else the rights of /dev/infiniband/uverbs*, and whether the provider's library \
@@ -74,7 +79,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "no-oob-interface" Fault means "no network interface matches NCCL_OOB_NET_IFNAME";
         next "check NCCL_OOB_NET_IFNAME against `ip -br address`";
-        in "NCCL 2.23 on": Text(&["no device found ", " NCCL_OOB_NET_IFNAME"]) =>
+        in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["no device found ", " NCCL_OOB_NET_IFNAME"]) =>
             "no device found matching eth9, verify NCCL_OOB_NET_IFNAME";
 
     "no-subnet" Fault means "no interface is in the subnet of the first rank's address (NCCL_COMM_ID)";
@@ -85,9 +90,9 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "mixed-links" Fault means MIXED;
         next ONE_KIND;
-        in "NCCL 2.26 on": Text(&["NET/IB : Attempted to connect incompatible devices"]) =>
+        in "NCCL 2.26 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : Attempted to connect incompatible devices"]) =>
             "NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE";
-        in "NCCL 2.26 on": Text(&["NET/IB : Remote ", " device is incompatible with the local "]) =>
+        in "NCCL 2.26 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : Remote ", " device is incompatible with the local "]) =>
             "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE";
         in "NCCL 2.20 to 2.25, RCCL of ROCm 6.2 on":
             Text(&["NET/IB : Can't ", " net devices with different link_layer"]) =>
@@ -96,12 +101,18 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "mixed-merge" Note means "an InfiniBand and a RoCE port were to be merged into one NIC";
         next ONE_KIND;
-        in "NCCL 2.26 on": Text(&["NET/IB : Attempted to merge incompatible devices"]) =>
+        in "NCCL 2.26 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : Attempted to merge incompatible devices"]) =>
             "NET/IB : Attempted to merge incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE";
         in "NCCL 2.24 to 2.25":
             Text(&["NET/IB : Trying to merge multiple devices together with different link_layer"]) =>
             "NET/IB : Trying to merge multiple devices together with different link_layer properties mlx5_0 \
             -> 1, mlx5_1 -> 2";
+
+    "far-merge" Note means "a NIC is merged from ports on different sockets or PCIe roots: slower than each alone, or without \
+        GPUDirect";
+        next "NCCL_IB_MERGE_NICS=0, or NCCL_NET_FORCE_MERGE not set, and measure";
+        in "RCCL of ROCm 7.12 on": Text(&["NET/IB : Merging NICs across "]) =>
+            "NET/IB : Merging NICs across NUMA nodes (ionic_0 numa=0, ionic_4 numa=1). This may significantly reduce performance.";
 
     "unequal-merge" Note means "a NIC is merged from more ports on one host than on the other";
         next "look for a port that is down, or a host of another kind";
@@ -111,13 +122,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "unequal-rails" Note means "the two ends of a connection use devices of different names";
         next "on a rail-optimized network NICs of one name should meet: compare what NCCL lists on both \
             hosts (NCCL_IB_HCA)";
-        in "NCCL 2.24 on": Text(&["NET/IB : There are mismatched physical devices"]) =>
+        in "NCCL 2.24 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : There are mismatched physical devices"]) =>
             "NET/IB : There are mismatched physical devices between local (mlx5_0) and remote (mlx5_3).";
 
     "gid-changed" Note means "addresses of the NIC changed while it was in use";
         next "find out what reconfigures that interface (DHCP, NetworkManager, a bond); connections made \
             before may break";
-        in "NCCL 2.28 on": Text(&["NET/IB : ", " GID table changed"]) =>
+        in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["NET/IB : ", " GID table changed"]) =>
             "NET/IB : mlx5_0:1 GID table changed";
 
     "no-requests" Fault means "more requests are outstanding than NCCL allows for: those before did not end";
@@ -156,31 +167,42 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "device-failed" Fault means "a NIC failed; NCCL goes on with the others where it was told to \
         (NCCL_IB_RESILIENCY settings)";
         next "cable, transceiver and switch port of that NIC; `sudo dmesg` of that host";
-        in "NCCL 2.29 on": Text(&["NET/IB: ", "Device ", " marked as failed"]) =>
+        in "NCCL 2.29 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "Device ", " marked as failed"]) =>
             "NET/IB: ncclIbResiliencyHandle: Device 1 marked as failed. (send comm=0x7f)";
 
     "devices-failed" Fault means "more NICs of a connection failed than NCCL can replace";
         next "cables, transceivers and switch ports of these NICs; `sudo dmesg` of that host";
-        in "NCCL 2.30 on": Text(&["NET/IB: ", "Fatal error. Detected "]) =>
+        in "NCCL 2.30 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "Fatal error. Detected "]) =>
             "NET/IB: ncclIbX: Fatal error. Detected 2 failed devices out of 2 devices on the send \
             communicator (comm=0x7f).";
 
     "failed-request" Follows means "a request failed, and NCCL looks whether another NIC can take it";
         next "the status of the first failed request says why";
-        in "NCCL 2.29 on": Text(&["NET/IB: ", "Got CQE with error"]) =>
+        in "NCCL 2.29 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "Got CQE with error"]) =>
             "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7f, comm=0x7f (send), wr_id=7, \
             qp_num=4711)";
 
     "broken-communicator" Follows means "a connection is given up, because its device reported a fatal event";
         next "the event above says why";
-        in "NCCL 2.23 on": Text(&["communicator encountered a fatal error"]) =>
+        in "NCCL 2.23 on, RCCL of ROCm 7.0 to 7.1": Text(&["communicator encountered a fatal error"]) =>
             "communicator encountered a fatal error (detected in ncclIbIsend)";
+        in "RCCL of ROCm 7.2 on": Text(&["RCCL encountered a communication fatal error"]) =>
+            "RCCL encountered a communication fatal error (detected in ncclIbIsend)";
+        in "RCCL of ROCm 7.2 on": Text(&["RCCL cannot recover from this network failure"]) =>
+            "RCCL cannot recover from this network failure and now exiting. Please check the network health.";
 
     "no-gpudirect" Note means "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem \
         nor DMA-BUF";
         next "load nvidia_peermem, or use the open GPU kernel driver with DMA-BUF";
         in "NCCL 2.29 on": Text(&["Unable to use GIN: Peermem is not supported"]) =>
             "Unable to use GIN: Peermem is not supported";
+
+    "dmabuf-forced" Note means "DMA-BUF is forced for GPUDirect, whatever kernel and driver say";
+        next "unset RCCL_FORCE_ENABLE_DMABUF, if registration of memory fails";
+        in "RCCL of ROCm 7.1 on": Text(&["DMA_BUF Support is force enabled"]) =>
+            "DMA_BUF Support is force enabled, so explicitly setting RCCL_FORCE_ENABLE_DMABUF=1";
+        in "RCCL after ROCm 6.3": Text(&["NCCL_CUMEM_ENABLE is set but NCCL_DMABUF_ENABLE is not"]) =>
+            "NCCL_CUMEM_ENABLE is set but NCCL_DMABUF_ENABLE is not. Forcefully enabling DMA-BUF for hipMem.";
 
     "no-gpudirect" Note means "GPUDirect is off: the kernel has no peer memory for AMD GPUs";
         next "install amdgpu-dkms, or a kernel and driver with DMA-BUF (NCCL_DMABUF_ENABLE=1)";
@@ -195,12 +217,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "gid-changed" Note means "the addresses (GIDs) of a port changed while the job ran";
         next "`ip address` and the log of that host: who changed the addresses of the network device";
-        in "NCCL 2.31 on": Text(&["NET/IB: ", ": GID table changed on "]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", ": GID table changed on "]) =>
             "NET/IB: ncclIbAsyncThread: GID table changed on mlx5_0:1";
 
     "gid-changed" Note means "a port's address (GID) changed while the job ran, and NCCL took the new one";
         next "`ip address` and the log of that host: who changed the addresses of the network device";
-        in "NCCL 2.31 on": Text(&["NET/IB : ", " GID refreshed: idx "]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB : ", " GID refreshed: idx "]) =>
             "NET/IB : mlx5_0:1 GID refreshed: idx 3 -> 5, gid ::ffff:192.0.2.2 -> ::ffff:192.0.2.9";
 
     "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has no such index, \
@@ -212,22 +234,22 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read from /sys";
         next "whether the container's /sys has /sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types";
-        in "NCCL 2.23 on": Text(&["NET/IB: open failed in ncclIbRoceGetVersionNum"]) =>
+        in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["NET/IB: open failed in ncclIbRoceGetVersionNum"]) =>
             "NET/IB: open failed in ncclIbRoceGetVersionNum: No such file or directory";
-        in "NCCL 2.23 on": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum"]) =>
+        in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum"]) =>
             "NET/IB: read failed in ncclIbRoceGetVersionNum: Input/output error";
 
     "gid-lost" Fault means "the addresses (GIDs) of a port changed while the job ran, and NCCL found none \
         that it can use";
         next "`rdma link` and `ip address` of that host: the network device needs its address again; then \
             restart the job";
-        in "NCCL 2.31 on":
+        in "NCCL 2.31 on, RCCL of ROCm 10 on":
             Text(&["NET/IB : ", " marking device with fatal error after GID-change event handler failed"]) =>
             "NET/IB : mlx5_0:1 marking device with fatal error after GID-change event handler failed";
 
     "speed-changed" Note means "a port's speed changed while the job ran";
         next "where it became less: `ethtool` or `ibstat` of that port, its cable and its peer";
-        in "NCCL 2.30 on": Text(&["NET/IB : ", " speed change detected: "]) =>
+        in "NCCL 2.30 on, RCCL of ROCm 10 on": Text(&["NET/IB : ", " speed change detected: "]) =>
             "NET/IB : mlx5_0:1 speed change detected: 400000 -> 200000 Mbps";
 
     "pkey-missing" Fault means "the port is not in the partition that NCCL_IB_PKEY_VALUE names";
@@ -237,27 +259,27 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "recovery-waits" Note means "a connection over a port that was down cannot be made anew yet";
         next "`rdma link`: whether the port is ACTIVE and has its GID again";
-        in "NCCL 2.31 on": Text(&["NET/IB: ", "port still down or GID not yet registered"]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "port still down or GID not yet registered"]) =>
             "NET/IB: ncclIbQpReconfigure: RTR failed (2) for QP devIndex=0 qp_num=345 localGidIndex=3 (port \
             still down or GID not yet registered) (send comm=0x7f)";
 
     "request-stalls" Note means "a request that was posted to a NIC has not ended for long: its peer does \
         not receive, or packets are lost";
         next "look at the peer that the line names: its process, its port, and retransmissions of both NICs";
-        in "NCCL 2.31 on": Text(&["NET/IB: WQE stall (no CQE): "]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: WQE stall (no CQE): "]) =>
             "NET/IB: WQE stall (no CQE): peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 \
             localGid=::ffff:192.0.2.1 | remote: qpn=346 port=1 lid=0 remoteGid=::ffff:192.0.2.2 | \
             stall_thr=1000000000ns age=5000000000ns inflight=4";
 
     "request-slow" Note means "a request took much longer than others of its connection";
         next "retransmissions, pauses (PFC) and ECN marks of both NICs and of the switch, if there are many";
-        in "NCCL 2.31 on": Text(&["NET/IB: WQE slow: "]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: WQE slow: "]) =>
             "NET/IB: WQE slow: peer=192.0.2.2<4711> | local: qpn=345 dev=mlx5_0 port=1 lid=0 localGid=:: | \
             remote: qpn=346 port=1 lid=0 remoteGid=:: | thr=100000ns delta=900000ns mean=9000ns";
 
     "ordering-differs" Fault means "the two ends of a connection want different orders of packets";
         next "compare NCCL_ settings, the NIC's firmware and its settings of both hosts";
-        in "NCCL 2.31 on": Text(&["Can't connect local QP ", " ordering_semantic "]) =>
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["Can't connect local QP ", " ordering_semantic "]) =>
             "Can't connect local QP 159 ordering_semantic 1 with remote QP 15a ordering_semantic 0 are \
             ordering_semantic value is different";
 

@@ -1,7 +1,7 @@
 //! What libraries beside NCCL print of the same network: UCX, NVSHMEM, libfabric's provider of EFA, Slurm's
-//! PMIx, by which the processes of a step meet, Gloo, NIXL and JAX. UCX was read in its tags from 1.4 to
-//! 1.19, libfabric from 1.9 to 2.3, NIXL from 0.1 to 1.4, NVSHMEM in 3.4.5; older NVSHMEM, Slurm, Gloo and
-//! JAX are of published logs.
+//! PMIx, by which the processes of a step meet, MPICH over libfabric, Gloo, NIXL and JAX. UCX was read in its
+//! tags from 1.4 to 1.19, libfabric from 1.9 to 2.3, NIXL from 0.1 to 1.4, NVSHMEM in 3.4.5; older NVSHMEM,
+//! Slurm, MPICH, Gloo and JAX are of published logs.
 //!
 //! These lines have no head of NCCL's. [`super::super::exception`] finds where a message begins.
 
@@ -110,6 +110,43 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Unresponsive remote"]) =>
             "<warn> err: 107, message: Unresponsive remote (was previously responsive) My EFA addr: \
             fi_addr_efa://[fe80::1]:0:1072483550 (13)";
+
+    "ofi-open" Fault means "Slingshot's device is there, and this process may not use it: its job has no virtual network (VNI) of its own";
+        next "start it with the site's launcher (Slurm's srun with its plugin of HPE's network, or PALS), or have the administrator allow the \
+            default service of cxi (`cxi_service list`); in a container SLINGSHOT_VNIS and SLINGSHOT_SVC_IDS must be passed in";
+        in "libfabric 1.15 on": Text(&["<warn> ", "Failed to find valid default rgroup and vni"]) =>
+            "<warn> : Failed to find valid default rgroup and vni for cxi0";
+
+    "mpi-peer" Fault means "the peer of an MPI process has no such endpoint any more: mostly its process ended before, and this one only \
+        reports it";
+        next "of all ranks' logs, the one that ends first (Segmentation fault, out of memory); without one, FI_CXI_RX_MATCH_MODE=hybrid or \
+            software";
+        in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "PTLTE_NOT_FOUND"]) =>
+            "OFI poll failed (ofi_events.c:1064:MPIDI_OFI_handle_cq_error:Input/output error - PTLTE_NOT_FOUND)";
+        in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "VNI_NOT_FOUND"]) =>
+            "OFI poll failed (ofi_events.c:1064:MPIDI_OFI_handle_cq_error:Input/output error - VNI_NOT_FOUND)";
+
+    "mpi-undelivered" Fault means "a message of MPI could not be delivered over Slingshot, although its NIC tried again and again: the \
+        receiver has no room for it, or its link failed";
+        next "FI_CXI_RX_MATCH_MODE=software (the hardware's matching ran out of room); the state of the links of both hosts \
+            (`cxi_stat`, the fabric manager)";
+        in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "UNDELIVERABLE"]) =>
+            "OFI poll failed (ofi_events.c:1064:MPIDI_OFI_handle_cq_error:Input/output error - UNDELIVERABLE)";
+
+    "mpi-peer" Fault means "the peer of an MPI process did not answer (retries exceeded): its process or host is gone, or packets are lost";
+        next "of all ranks' logs, the one that ends first; else loss: retransmissions and drops of both NICs";
+        in "MPICH 3.4 on, over libfabric's verbs": Text(&["OFI poll failed (", "transport retry counter exceeded"]) =>
+            "OFI poll failed (ofi_events.c:1061:MPIDI_OFI_handle_cq_error:Input/output error - transport retry counter exceeded)";
+
+    "mpi-request" Fault means "a request of MPI failed in libfabric";
+        next "the words behind the dash are the provider's; the log of the peer at the same time";
+        in "MPICH 3.4 on": Text(&["OFI poll failed ("]) =>
+            "OFI poll failed (ofi_events.c:1061:MPIDI_OFI_handle_cq_error:Message too long - OK)";
+
+    "mpi-queue-full" Note means "MPI cannot post a receive on Slingshot, because its completion queue is full";
+        next "FI_CXI_DEFAULT_CQ_SIZE=131072 (and above, where it comes again); fewer receives posted at once";
+        in "Cray MPICH 8 on": Text(&["MPICH WARNING: OFI is failing to make progress"]) =>
+            "MPICH WARNING: OFI is failing to make progress on posting a receive. MPICH suspects a hang due to completion queue exhaustion.";
 
     "gloo-apart" Fault means "processes could not connect with one another by Gloo (TCP), which frameworks use beside NCCL";
         next "GLOO_SOCKET_IFNAME with the interface that joins the hosts; without it Gloo takes the address that the host's own name leads \

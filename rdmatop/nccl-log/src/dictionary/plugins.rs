@@ -190,6 +190,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "FastSocket": Text(&["NET/FastSocket : no interface found"]) =>
             "NET/FastSocket : no interface found";
 
+    "fastsocket-queues" Note means "connections of FastSocket may share a queue of the NIC: it could not choose them as it wants to";
+        next "nothing; where throughput is low, compare it with that without the plugin (NCCL_NET=Socket)";
+        in "FastSocket": Text(&["Cannot get incoming CPU"]) =>
+            "Cannot get incoming CPU.";
+        in "FastSocket": Text(&["Maximum retry reached for "]) =>
+            "Maximum retry reached for accept 3.";
+
     "anp-loaded" Note means "AMD's network plugin (ANP) was loaded; it says so in a warning";
         next "nothing";
         in "AMD's ANP plugin": Text(&["ANP plugin loaded successfully"]) =>
@@ -197,7 +204,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "plugin-unsupported" Choice means "the network plugin is of a version that NCCL cannot use";
         next "a plugin and an NCCL of the same time";
-        in "NCCL 2.28 on": Text(&["External network plugin ", " is unsupported"]) =>
+        in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["External network plugin ", " is unsupported"]) =>
             "External network plugin libnccl-net.so is unsupported";
 
     "plugin-unloadable" Choice means "the network plugin cannot be loaded: it was built for other libraries \

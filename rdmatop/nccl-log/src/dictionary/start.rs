@@ -64,7 +64,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next UNREACHED;
         in "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on": Text(&["socketPollConnect: exceeded "]) =>
             "socketPollConnect: exceeded retries (20000)";
-        in "NCCL 2.24 on": Text(&["*", "onnect to ", " retry count"]) =>
+        in "NCCL 2.24 on, RCCL of ROCm 7.0 on": Text(&["*", "onnect to ", " retry count"]) =>
             "socketPollConnect: connect to 192.0.2.2<4711> returned Software caused connection abort, \
             exceeded error retry count";
 
@@ -152,6 +152,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             Text(&["*", "connecting to address", "with family ", "neither AF_INET"]) =>
             "ncclSocketInit: connecting to address  with family 33022 is neither AF_INET(2) nor AF_INET6(10)";
 
+    "foreign-address" Fault means "what a rank got as another's address is none: the unique ID did not arrive \
+        from the first rank, or a rank sent what another version or plugin reads";
+        next "how the program hands the unique ID on; then `Using network` and `NCCL version` of all ranks, which must \
+            be alike";
+        in "NCCL 2.3 to 2.12, RCCL to ROCm 5.3": Text(&["Net : Socket creation failed", "Address family not supported"]) =>
+            "Net : Socket creation failed : Address family not supported by protocol";
+
     "bad-address" Fault means "the first rank's name cannot be resolved";
         next "the host's name in MASTER_ADDR or NCCL_COMM_ID, and the name service of this host or container";
         in "NCCL 2.3 on, RCCL": Text(&["Net : error encountered when getting address info"]) =>
@@ -185,12 +192,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "versions" Fault means "ranks run different versions of NCCL";
         next "use one image on every host";
-        in "NCCL 2.23 on": Text(&["Mismatched NCCL version detected"]) =>
+        in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["Mismatched NCCL version detected"]) =>
             "Mismatched NCCL version detected : rank 0 version 22304 rank 8 version 22403";
 
     "versions" Note means "ranks run different versions of NCCL";
         next "use one image on every host";
-        in "NCCL 2.24 on": Text(&["NCCL version mismatch with remote peer"]) =>
+        in "NCCL 2.24 on, RCCL of ROCm 7.0 on": Text(&["NCCL version mismatch with remote peer"]) =>
             "NCCL version mismatch with remote peer 192.0.2.2<28028> (local: 22403, remote 22304)";
 
     "unknown-network" Fault means "the network that NCCL_NET names is not there";
@@ -201,7 +208,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "no-network" Fault means "no network could be started, not even sockets";
         next "NCCL_NET and NCCL_NET_PLUGIN; NCCL_SOCKET_IFNAME against `ip -br address`";
-        in "NCCL 2.27 on": Text(&["Failed to initialize any NET plugin"]) =>
+        in "NCCL 2.27 on, RCCL of ROCm 7.1 on": Text(&["Failed to initialize any NET plugin"]) =>
             "Failed to initialize any NET plugin";
 
     "no-transport" Fault means "two ranks have no way to reach each other";
@@ -225,7 +232,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             plugin, NVLS an NVSwitch with multicast";
         in "NCCL 2.5 to 2.29, RCCL": Text(&["Error : no algorithm/protocol available"]) =>
             "Error : no algorithm/protocol available";
-        in "NCCL 2.30 on": Text(&["No algorithm/protocol available"]) =>
+        in "NCCL 2.30 on, RCCL of ROCm 10 on": Text(&["No algorithm/protocol available"]) =>
             "No algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was \
             set to CollNet.";
 
@@ -291,7 +298,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "topology-nic" Fault means "NCCL's own graph names a NIC that its topology does not have";
         next "NCCL 2.27 or later, where NICs are merged less; else whether all hosts list the same NICs \
             (NCCL_IB_HCA, a port that is down)";
-        in "NCCL 2.21 on, RCCL after ROCm 6.3": Text(&["Could not find NET with id "]) =>
+        in "NCCL 2.21 on, RCCL of ROCm 6.4 on": Text(&["Could not find NET with id "]) =>
             "Could not find NET with id 0";
 
     "simple-order" Note means "NCCL found no good way through the topology, and joins ranks in the order of \
@@ -309,7 +316,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "comm-gone" Fault means "a program uses a communicator that is none, or no longer one";
         next "look at that call in the program; the network has no part in it";
-        in "NCCL 2.21 on, RCCL after ROCm 6.3": Text(&["Error: corrupted comm object detected"]) =>
+        in "NCCL 2.21 on, RCCL of ROCm 6.4 on": Text(&["Error: corrupted comm object detected"]) =>
             "Error: corrupted comm object detected";
 
     "comm-gone" Fault means "a program uses a communicator that was aborted, and has no ranks any more";
@@ -342,7 +349,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "unequal-nics" Fault means "ranks see different numbers of NICs";
         next "look for a host with a NIC missing or its port down";
-        in "NCCL 2.30 on": Text(&["Detected mixed local Net device counts across ranks"]) =>
+        in "NCCL 2.30 on, RCCL of ROCm 10 on": Text(&["Detected mixed local Net device counts across ranks"]) =>
             "Detected mixed local Net device counts across ranks (min 7, max 8)";
 
     "other-network" Fault means "a part of a communicator asks for another network than the whole has";
@@ -396,7 +403,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "gpu-memory-full" Fault means "a GPU has no memory left for NCCL's buffers";
         next "`nvidia-smi` or `rocm-smi` at that moment: what the program and others take (a smaller batch, \
             a smaller share for the cache of a server); NCCL_BUFFSIZE makes the buffers smaller";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "out of memory"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "out of memory"]) =>
             "Cuda failure 2 'out of memory'";
 
     "host-alloc" Follows means "memory of the host that GPUs use too could not be made ready";
@@ -412,7 +419,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "gpu-peers" Fault means "two GPUs of a host cannot reach each other's memory";
         next "NCCL_P2P_DISABLE=1 does without (through the host's memory); `nvidia-smi topo -p2p r` shows \
             which pairs can; in a container or VM, whether IOMMU and ACS let GPUs reach each other";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "peer access is not supported"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "peer access is not supported"]) =>
             "Cuda failure 'peer access is not supported between these two devices'";
         in "NCCL 2.3 on, RCCL": Text(&["failed to peer with device "]) =>
             "failed to peer with device 1(=2a000): 217 peer access is not supported between these two devices";
@@ -428,15 +435,15 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "gpu-driver" Fault means "the GPU driver is too old for the CUDA that this NCCL was built with";
         next "`nvidia-smi` shows the newest CUDA that the driver has, `NCCL version ...+cuda` the one that \
             is wanted: a newer driver, or a build for an older CUDA";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "driver version is insufficient"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "driver version is insufficient"]) =>
             "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "installed CUDA driver"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "installed CUDA driver"]) =>
             "Cuda failure 'API call is not supported in the installed CUDA driver'";
 
     "gpu-start" Fault means "CUDA could not be started in this process";
         next "a process that was forked after its parent had used CUDA (start workers by spawn), or a driver \
             that does not work: `nvidia-smi` in the same container";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "initialization error"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "initialization error"]) =>
             "Cuda failure 3 'initialization error'";
 
     "gpu-fabric" Fault means "the GPUs wait for the Fabric Manager of their NVSwitches";
@@ -455,25 +462,33 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "gpu-program" Fault means "a kernel on the GPU touched memory that it may not; NCCL only reports it";
         next "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows which kernel; an error of the network before \
             it can be the cause";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "illegal memory access"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "illegal memory access"]) =>
             "Cuda failure 700 'an illegal memory access was encountered'";
 
     "gpu-broke" Fault means "a GPU or its NVLink reports an error that it cannot correct";
         next "`sudo dmesg` (Xid) and `nvidia-smi -q -d ECC` of that host: reset the GPU, and if it comes again, \
             replace it";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "uncorrectable"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "uncorrectable"]) =>
             "Cuda failure 'uncorrectable NVLink error detected during the execution'";
 
     "gpu-ending" Follows means "a program ended while NCCL still used its GPU";
         next "look at the first error above, and why the program ended";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "driver shutting down"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "driver shutting down"]) =>
             "Cuda failure 'driver shutting down'";
+
+    "gpu-build" Fault means "this build of NCCL has no code for this GPU";
+        next "the framework or the library built for this GPU's architecture (compute capability, or gfx of AMD's): mostly a newer one, \
+            or for an old GPU an older one";
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "invalid device function"]) =>
+            "Cuda failure 'invalid device function'";
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "no kernel image"]) =>
+            "Cuda failure 'no kernel image is available for execution on the device'";
 
     "gpu-absent" Fault means "a GPU that NCCL or the program names is not there in this process";
         next "CUDA_VISIBLE_DEVICES, and the local rank that the program uses as the GPU's number; where each rank sees \
             its own GPU alone (Slurm's --gpus-per-task, a GPU for each container), let the ranks of a host see all, or \
             NCCL_P2P_DISABLE=1";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure ", "invalid device ordinal"]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "invalid device ordinal"]) =>
             "Cuda failure 101 'invalid device ordinal'";
 
     // Where the words say nothing, the place in NCCL's source does.
@@ -493,13 +508,19 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "cuda" Fault means "a call of CUDA or HIP failed";
         next "the words in quotes say which; `sudo dmesg` shows errors of a GPU (Xid, amdgpu)";
-        in "NCCL 2.3 on, RCCL of ROCm 5.4 on": Text(&["Cuda failure "]) =>
+        in "NCCL 2.3 on, RCCL": Text(&["Cuda failure "]) =>
             "Cuda failure 'unknown error'";
 
-    "cuda" Fault means "a call of HIP failed";
-        next "the words in quotes say which; `sudo dmesg` shows errors of a GPU";
-        in "RCCL to ROCm 5.4": Text(&["HIP failure "]) =>
-            "HIP failure 'out of memory'";
+    "misuse" Fault means "a program launched a collective on a stream whose capture into a graph had become invalid";
+        next "look at what the program calls while it captures a graph; the network has no part in it";
+        in "RCCL of ROCm 7.2 on": Text(&["Application is trying to use an invalidated stream"]) =>
+            "Application is trying to use an invalidated stream to launch RCCL kernel. This operation is invalid. RCCL is exiting.";
+
+    "no-rocr" Fault means "the library of ROCm's runtime (libhsa-runtime64.so) could not be opened";
+        next "whether it is in the image under that name: a runtime without developers' files has libhsa-runtime64.so.1 alone; \
+            RCCL_ROCR_PATH names its folder, with a slash at the end";
+        in "RCCL": Text(&["Failed to find ROCm runtime library"]) =>
+            "Failed to find ROCm runtime library in (null) (RCCL_ROCR_PATH=(null))";
 
     "gpu-links" Note means "two GPUs with NVLink between them cannot reach each other's memory";
         next "`nvidia-smi topo -p2p r` and `sudo dmesg`: most often hardware";
@@ -533,6 +554,15 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "set what it names in the job, and measure";
         in "RCCL of ROCm 5.6 on": Text(&["Missing \"", " from environment"]) =>
             "Missing \"HSA_FORCE_FINE_GRAIN_PCIE=1\" from environment which can lead to low RCCL performance";
+
+    "rocm-feature" Note means "a feature of ROCm that RCCL can do without is not used";
+        next "nothing, unless the network of a rack (UALoE) or memory of the cuMem kind is meant to be used: then what the line names";
+        in "RCCL of ROCm 7.2 on": Text(&["RCCL_USE_AMD_SMI_LIB not set"]) =>
+            "RCCL_USE_AMD_SMI_LIB not set, but HIP_FABRIC_API is defined.";
+        in "RCCL after ROCm 6.3": Text(&["cuMem support requires "]) =>
+            "cuMem support requires Linux kernel >= 6.8";
+        in "RCCL of ROCm 6.3 on": Text(&["*", "rocprofiler-register failed with error code"]) =>
+            "[rocprofiler-sdk-rccl][2421] rocprofiler-register failed with error code 4 : Library's API is not supported";
 
     "numa-balancing" Note means "the kernel moves memory between NUMA nodes: bandwidths vary";
         next "`sudo sysctl -w kernel.numa_balancing=0`, until the next boot";

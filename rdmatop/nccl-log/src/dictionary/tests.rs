@@ -80,6 +80,8 @@ fn entries_are_whole_and_of_one_kind_per_name() {
             "libfabric 1.",
             "libfabric 2.",
             "Slurm ",
+            "MPICH 3.",
+            "Cray MPICH ",
             "NIXL 0.",
             "JAX 0.",
         ];
@@ -159,7 +161,7 @@ fn page() -> String {
          page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\
          A *fault* breaks the job; what *follows* is of a fault that another line or rank has; a *choice* decides which network is used; a\n\
          *note* is slow, or worth knowing. A warning that is not here is shown as it is. The message is an example in the spelling of one\n\
-         version; the versions are of all spellings. RCCL was read up to ROCm 6.3, so \"after\" means one of those that came later.\n\n\
+         version; the versions are of all spellings. Of RCCL, \"after ROCm 6.3\" means one of those that came later.\n\n\
          | message | versions | kind | id | means | next |\n|---|---|---|---|---|---|\n",
     );
     for entry in entries() {

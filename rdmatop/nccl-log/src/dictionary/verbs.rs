@@ -264,6 +264,8 @@ pub(super) const CALLS: &[Entry] = messages! {
             `ibv_devinfo -v` says";
         in WITH_ERRNO: Text(&["Call to ibv_create_qp failed with error Invalid argument"]) =>
             "Call to ibv_create_qp failed with error Invalid argument";
+        in "RCCL of ROCm 7.12 on": Text(&["Call to ionic_dv_create_qp_ex failed with error"]) =>
+            "Call to ionic_dv_create_qp_ex failed with error Operation not supported";
 
     "cq-failed" Fault means "a completion queue could not be made, and the message does not say why: mostly \
         the limit of locked memory";

@@ -144,6 +144,164 @@ u2:8:21 [1] NCCL INFO comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2a000 - Init COM
         lacks: &[],
     },
     Case {
+        name: "the head of NCCL 2.1 and 2.2",
+        log: "\
+box-7:91:91 [2] INFO NET : Using interface eth1:198.51.100.7<0>
+box-7:91:91 [2] INFO NET/IB : Using interface eth1 for sideband communication
+box-7:91:91 [2] INFO NET/IB: [0] mlx4_0:2/RoCE
+box-7:91:91 [2] INFO Using internal Network IB
+box-7:91:96 [2] INFO comm 0x2b8b rank 6 nranks 8
+2026-01-02 12:34:56 [3] INFO Using internal Network Socket
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &["1 host: box-7"],
+        lacks: &["Socket"],
+    },
+    Case {
+        name: "an error that RCCL prints without NCCL_DEBUG since ROCm 7.2",
+        log: "\
+amd7:41:41 [0] [FATAL ERROR]: HIP failure: 'out of memory'
+RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)
+",
+        first: "unknown: no line names the network; FAULT: amd7: a GPU has no memory left for NCCL's buffers",
+        holds: &["HIP failure: 'out of memory'"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "the network of RCCL breaks, and it says so without NCCL_DEBUG",
+        log: "\
+amd7:41:77 [3] [FATAL ERROR]: RCCL encountered a communication fatal error (detected in ncclIbTest)
+amd7:41:77 [3] [FATAL ERROR]: RCCL cannot recover from this network failure and now exiting. Please check the network health.
+",
+        first: "unknown: no line names the network; FAULT: amd7: a connection is given up, because its device reported a fatal event",
+        holds: &["(2 times)"],
+        lacks: &[],
+    },
+    Case {
+        name: "words that CUDA and HIP share are not explained by hardware that AMD does not have",
+        log: "\
+amd1:7:15 [0] rccl/src/enqueue.cc:2061 NCCL WARN HIP failure 'the operation cannot be performed in the present state'
+",
+        first: "unknown: no line names the network; FAULT: amd1: a call of CUDA or HIP failed (HIP failure 'the operation cannot be \
+                performed in the present state')",
+        holds: &[],
+        lacks: &["NVSwitch", "Fabric"],
+    },
+    Case {
+        name: "a feature of ROCm that is not used is no cause",
+        log: "\
+[2026-01-02 04:24:13] amd1:7:15 [1] rccl/src/misc/amdsmi_wrap.cc:214 NCCL WARN RCCL_USE_AMD_SMI_LIB not set, but HIP_FABRIC_API is defined.
+amd1:7:15 [1] NCCL INFO [Rank 1] ncclCommInitAll_impl comm 0x57 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 23000 commId 0x4c - Init START
+amd1:7:15 [1] NCCL INFO comm 0x57 rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL 0
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is needed; 0 of 2 ranks have joined (this log has no line of rank 0): \
+                the job is starting, or waits for a rank",
+        holds: &["a feature of ROCm that RCCL can do without"],
+        lacks: &["does not know"],
+    },
+    Case {
+        name: "AMD's NICs without their library",
+        log: "\
+amd2:7:7 [0] rccl/src/transport/net_ib_rocm.cc:633 NCCL WARN NET/IB : Failed to open ionicdv symbols. Advance features like AINIC UD load balancing will be disabled.
+amd2:7:7 [0] NCCL INFO Failed to initialize NET plugin IB
+amd2:7:7 [0] NCCL INFO NET/Socket : Using [0]eth0:198.51.100.1<0>
+amd2:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0
+",
+        first: "TCP: NET/Socket on eth0, because the library of AMD's NICs (libionic) is missing in the image, or too old",
+        holds: &["install libionic"],
+        lacks: &["does not say why"],
+    },
+    Case {
+        name: "attention of NCCL 2.32 is explained where it is known, and is no error",
+        log: "\
+n3:5:5 [0] NCCL INFO Using network IB
+n3:5:6 [0] src/gin/gin_host.cc:119 (ncclGinConnect) NCCL ATTN Found 9 local devices, but GIN supports at most 8 connections.
+n3:5:6 [0] transport/net_ib/init.cc:90 (ncclIbAsync) NCCL ATTN NET/IB : mlx5_2:1 Got non-fatal async event: port error(10)
+",
+        first: "RDMA was chosen (network IB); FAULT: n3 mlx5_2: the port went down",
+        holds: &[],
+        lacks: &["does not know", "Found 9"],
+    },
+    Case {
+        name: "a head whose numbers somebody masked",
+        log: "\
+[2026-03-13 22:26:02] h1.example.com:XXXXXX [5] ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1, curr state INIT, next state RTR
+",
+        first: "RDMA, as the warnings show; FAULT: h1.example.com mlx5_1: a queue pair could not be connected: nobody answers for the \
+                peer's address (ARP or neighbour discovery)",
+        holds: &["1 host: h1.example.com"],
+        lacks: &[],
+    },
+    Case {
+        name: "an address that is none, as NCCL up to 2.12 says it",
+        log: "\
+[1,4]<stdout>:g7:41:43 [0] NCCL INFO Ring 00 : 1 -> 4 [receive] via NET/IB/1/GDRDMA
+[1,4]<stdout>:
+[1,4]<stdout>:g7:41:43 [0] include/socket.h:318 NCCL WARN Net : Socket creation failed : Address family not supported by protocol
+[1,4]<stdout>:g7:41:43 [0] NCCL INFO transport/net_ib.cu:407 -> 2
+",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: g7: what a rank got as another's address is none: the unique ID did not arrive \
+                from the first rank, or a rank sent what another version or plugin reads",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "MPICH on Slingshot, in a log without NCCL",
+        log: "\
+srun: error: x1: task 1: Segmentation fault
+MPICH ERROR [Rank 8] [job id 14.0] [Wed Aug 23 06:05:55 2023] [x2] - Abort(136982671) (rank 8 in comm 0): Fatal error in PMPI_Waitall
+MPIDI_OFI_handle_cq_error(1062): OFI poll failed (ofi_events.c:1064:MPIDI_OFI_handle_cq_error:Input/output error - PTLTE_NOT_FOUND)
+",
+        first: "unknown: no line names the network; FAULT: the peer of an MPI process has no such endpoint any more: mostly its process \
+                ended before, and this one only reports it",
+        holds: &["Segmentation fault, out of memory"],
+        lacks: &["no line of NCCL"],
+    },
+    Case {
+        name: "what libfabric says stands beside NCCL's own fault",
+        log: "\
+libfabric:57:174::cxi:fabric:cxip_nic_get_rgroup_vni():253<warn> : Failed to find valid default rgroup and vni for cxi0
+[0] NCCL INFO NET/OFI Selected Provider is cxi (found 8 nics)
+[0] NCCL INFO Using network AWS Libfabric
+[0] get_plugin:100 NCCL WARN NET/OFI Couldn't open a fabric access domain. RC: -38, ERROR: Function not implemented
+",
+        first: "RDMA was chosen (network AWS Libfabric); FAULT: libfabric's provider cannot be opened (and 1 other fault below)",
+        holds: &["has no virtual network (VNI) of its own", "SLINGSHOT_VNIS"],
+        lacks: &[],
+    },
+    Case {
+        name: "FastSocket connects, and warns of what is no fault",
+        log: "\
+d1:40:48 [0] net_fastsocket.cc:765 NCCL WARN Cannot get incoming CPU.
+d1:40:55 [0] net_fastsocket.cc:674 NCCL WARN Maximum retry reached for connect 3.
+d1:40:55 [0] NCCL INFO NET/FastSocket : Connected after 1000 retries.
+",
+        first: "TCP was chosen (network FastSocket), because the network plugin FastSocket is TCP",
+        holds: &["(2 times): connections of FastSocket may share"],
+        lacks: &["does not know"],
+    },
+    Case {
+        name: "a build without code for the GPU, of which somebody removed the heads",
+        log: "\
+[0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+[3] enqueue.cc:215 NCCL WARN Cuda failure 'invalid device function'
+",
+        first: "unknown: no RDMA, because libibverbs could not be opened: it is missing in the image (install libibverbs1 and \
+                ibverbs-providers); FAULT: this build of NCCL has no code for this GPU",
+        holds: &["architecture"],
+        lacks: &[],
+    },
+    Case {
+        name: "lines in the frame of a program that shows the logs of pods",
+        log: "\
+│ t-4:28:53 [0] NCCL INFO Channel 00 : 3[51000] -> 0[cb000] [receive] via NET/IB/0             │
+│ t-4:29:56 [1] NCCL INFO Channel 00 : 1[d0000] -> 2[4b000] [send] via NET/IB/0                │
+",
+        first: "RDMA: yes, 1 NIC, no GPUDirect",
+        holds: &["t-4   IB/0  -            1        1  no"],
+        lacks: &["torn"],
+    },
+    Case {
         name: "no host at all",
         log: "\
 [0] NCCL INFO NET/Socket : Using [0]eth3:198.51.100.1<0>

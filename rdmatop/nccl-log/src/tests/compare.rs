@@ -34,7 +34,7 @@ fn tcp(rate: f64) -> TcpTraffic {
 }
 
 /// A rank with QPs on devices. What it moves is unknown, as on a NIC that bypasses the kernel.
-fn rank(pid: u32, devices: &[&str]) -> ProcessRow {
+pub(super) fn rank(pid: u32, devices: &[&str]) -> ProcessRow {
     ProcessRow {
         uid: u64::from(pid),
         pid: Some(pid),
@@ -47,7 +47,7 @@ fn rank(pid: u32, devices: &[&str]) -> ProcessRow {
     }
 }
 
-fn port(device: &str, rate: f64) -> PortRow {
+pub(super) fn port(device: &str, rate: f64) -> PortRow {
     PortRow {
         device: device.into(),
         state: Some(PortState(4)),
@@ -58,14 +58,14 @@ fn port(device: &str, rate: f64) -> PortRow {
     }
 }
 
-fn snapshot(processes: Vec<ProcessRow>, ports: Vec<PortRow>) -> Snapshot {
+pub(super) fn snapshot(processes: Vec<ProcessRow>, ports: Vec<PortRow>) -> Snapshot {
     let mut snapshot = full::empty();
     snapshot.health.errors.clear();
     (snapshot.processes, snapshot.ports) = (processes, ports);
     snapshot
 }
 
-fn found(pid: u32, identity: Option<u32>) -> IdentifiedProcess {
+pub(super) fn found(pid: u32, identity: Option<u32>) -> IdentifiedProcess {
     let candidate = |here| Candidate {
         pid: here,
         comm: "python3".to_owned(),

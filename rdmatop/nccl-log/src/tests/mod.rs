@@ -3,6 +3,7 @@
 
 mod cases;
 mod compare;
+mod time;
 
 use super::{
     json,
@@ -45,63 +46,6 @@ fn many_hosts_nics_and_words_are_bounded_and_counted() {
     let (begin, page) = (Instant::now(), page::text(&report, &Links::default(), None));
     assert!(page.contains("Left out: 74464 lines"), "{page}");
     assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
-}
-
-/// Time on a CPU, ns: other programs of the machine do not count.
-fn on_cpu() -> u64 {
-    let read = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    read.split(' ').next().unwrap().parse().unwrap()
-}
-
-#[test]
-fn four_times_the_ranks_or_the_bytes_take_four_times_the_time() {
-    let rank = |log: &mut String, rank: u32, ranks: u32, host: u32| {
-        let (pid, gpu, next) = (1000 + rank, rank % 8, (rank + 1) % ranks);
-        let writer = format!("h{host}:{pid}:{pid} [{gpu}] NCCL INFO");
-        let _ = write!(
-            log,
-            "{writer} NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:192.0.2.1<0>\n\
-             {writer} comm 0x1 rank {rank} nranks {ranks} cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init START\n\
-             {writer} Channel 00/0 : {rank}[{gpu}] -> {next}[{gpu}] [send] via NET/IB/0/GDRDMA\n\
-             {writer} comm 0x1 rank {rank} nranks {ranks} cudaDev {gpu} nvmlDev {gpu} busId 7000 commId 0x2 - Init COMPLETE\n\
-             h{host}:{pid}:{pid} [{gpu}] ib.cc:1 NCCL WARN NET/IB : Got completion from peer 192.0.2.{gpu}<{pid}> with status=12 \
-             opcode=0 len=0 vendor err 129 (Recv) hca mlx5_0\n"
-        );
-    };
-    let kinds: [(&str, &dyn Fn(u32) -> String); 3] = [
-        ("ranks of hosts", &|many| {
-            let mut log = String::new();
-            (0..many).for_each(|at| rank(&mut log, at, many, at / 8));
-            log
-        }),
-        ("ranks of one host", &|many| {
-            let mut log = String::new();
-            (0..many).for_each(|at| rank(&mut log, at, many, 0));
-            log
-        }),
-        ("bytes of one rank", &|many| {
-            let mut log = String::new();
-            (0..many).for_each(|_| rank(&mut log, 0, 1, 0));
-            log
-        }),
-    ];
-    for (kind, make) in kinds {
-        let best = |many: u32| {
-            let log = make(many);
-            let once = || {
-                let begun = on_cpu();
-                let report = read(&log);
-                let said = page::text(&report, &Links::default(), None).len();
-                let json = json::document(&report, None).unwrap().len();
-                assert!(said > 0 && json > 0);
-                on_cpu() - begun
-            };
-            (0..3).map(|_| once()).min().unwrap()
-        };
-        let (few, many) = (best(500), best(2000));
-        // With the square it would be sixteen times as long.
-        assert!(many < 8 * few, "{kind}: {few} ns, then {many} ns");
-    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Kernel for Live {
         Ok(Present {
             name: text::sanitize(device.name.as_bytes()),
             index,
-            node_guid: device.node_guid.map(|guid| guid.0),
+            node_guid: device.node_guid,
             inode: path.and_then(|path| Some(fs::metadata(path).ok()?.ino())),
             ports: device.port_count,
         })

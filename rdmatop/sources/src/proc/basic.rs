@@ -1,12 +1,17 @@
 //! The first tier: what every row of a process shows.
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use super::cgroup::Cgroup;
 use super::delegated::named_by_root;
 use super::stat::Stat;
 use super::status::Status;
 use super::users::Users;
-use crate::root::Root;
+use crate::{execs, root::Root};
+use rdmatop_base::order::Gather as _;
 
 /// Identity of a process: its number, and its start in clock ticks after boot, because numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,17 +46,50 @@ impl ProcBasic {
     }
 }
 
-/// The identity of the process that has this number now.
+/// The identity of the process that has this number now; `None` also where it does not answer.
 pub fn key(root: &Root, pid: u32) -> Option<ProcKey> {
-    let stat = read_stat(root, &dir(root, pid))?;
+    let stat = stats(root, [pid]).remove(&pid)??;
     Some(ProcKey {
         pid,
         start: stat.start,
     })
 }
 
-/// Reads one process. `None`: there is no such process, or hidepid hides it.
+/// Those of these processes that have ended. One that does not answer has not.
+pub fn ended(root: &Root, processes: impl IntoIterator<Item = ProcKey>) -> Vec<ProcKey> {
+    let of: BTreeMap<u32, ProcKey> = processes.into_iter().map(|key| (key.pid, key)).gather();
+    let stats = stats(root, of.keys().copied());
+    let has_ended = |key: &ProcKey| {
+        let stat = stats.get(&key.pid);
+        stat.is_some_and(|stat| stat.as_ref().is_none_or(|stat| stat.start != key.start))
+    };
+    of.into_values().filter(has_ended).collect()
+}
+
+/// `stat` of those of these processes that answer; `None`: there is no such process.
+pub(super) fn stats(root: &Root, pids: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Option<Stat>> {
+    let mut out = BTreeMap::new();
+    execs::each(
+        root,
+        pids,
+        |root, pid| read_stat(root, &dir(root, pid)),
+        |pid, stat| {
+            out.extend(stat.map(|stat| (pid, stat)));
+            ControlFlow::Continue(())
+        },
+    );
+    out
+}
+
+/// Reads one process. `None`: there is no such process, hidepid hides it, or it does not answer.
 pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
+    let mut process = execs::one(root, pid, read_all)??;
+    process.user = process.uid.and_then(|uid| users.name(uid)).map(str::to_owned);
+    Some(process)
+}
+
+/// As [`read_basic`], without the name of the user.
+fn read_all(root: &Root, pid: u32) -> Option<ProcBasic> {
     let dir = dir(root, pid);
     let stat = read_stat(root, &dir)?;
     let status = Status::read(root, &dir).unwrap_or_default();
@@ -59,10 +97,10 @@ pub fn read_basic(root: &Root, users: &Users, pid: u32) -> Option<ProcBasic> {
     // The process may have ended in between and a new one have its number: then these facts belong to two
     // processes. The next refresh reads the new one completely.
     let still = read_stat(root, &dir).is_some_and(|now| now.start == stat.start);
-    still.then(|| ProcBasic {
+    still.then_some(ProcBasic {
         stat,
         uid: status.uid,
-        user: status.uid.and_then(|uid| users.name(uid)).map(str::to_owned),
+        user: None,
         cgroup,
     })
 }

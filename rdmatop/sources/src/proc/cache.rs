@@ -2,7 +2,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
-use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, read_stat};
+use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, stats};
+use super::stat::Stat;
 use super::users::Users;
 use crate::root::Root;
 use rdmatop_base::order::Gather as _;
@@ -33,8 +34,16 @@ impl ProcCache {
     pub fn refresh(&mut self, root: &Root, pids: impl IntoIterator<Item = u32>) -> Refreshed {
         let wanted: BTreeSet<u32> = pids.into_iter().gather();
         let mut out = Refreshed::default();
+        let mut stats = stats(
+            root,
+            self.known.keys().copied().filter(|pid| wanted.contains(pid)),
+        );
         self.known.retain(|pid, process| {
-            let change = wanted.contains(pid).then(|| update(root, process)).flatten();
+            let change = match stats.remove(pid) {
+                Some(stat) => stat.and_then(|stat| update(root, process, stat)),
+                // One that does not answer stays as it is.
+                None => wanted.contains(pid).then_some(false),
+            };
             match change {
                 Some(true) => out.renamed.push(process.key()),
                 Some(false) => {}
@@ -66,9 +75,9 @@ impl ProcCache {
 
 /// Refreshes one process and returns whether its name changed; `None` when it ended, even if its number
 /// belongs to another one now.
-fn update(root: &Root, process: &mut ProcBasic) -> Option<bool> {
+fn update(root: &Root, process: &mut ProcBasic, stat: Stat) -> Option<bool> {
     let dir = dir(root, process.stat.pid);
-    let stat = read_stat(root, &dir).filter(|stat| stat.start == process.stat.start)?;
+    let stat = Some(stat).filter(|stat| stat.start == process.stat.start)?;
     let renamed = stat.comm != process.stat.comm;
     if renamed {
         process.cgroup = read_cgroup(root, &dir, stat.ended);

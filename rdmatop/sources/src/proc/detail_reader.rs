@@ -1,6 +1,6 @@
 //! Reads details of processes within bounded time: a helper process reads, and is killed when it is late.
 
-use super::basic::{ProcKey, key};
+use super::basic::{ProcKey, ended};
 use super::detail::{Part, PartAnswer, ProcDetail, read_part};
 use crate::{
     root::Root,
@@ -71,7 +71,7 @@ impl DetailReader {
         }
         // The number must still be this process's: facts of two processes are not mixed. This also detects a
         // number that was reused before the first read.
-        reading.ended = key(&self.root, process.pid) != Some(process);
+        reading.ended = !ended(&self.root, [process]).is_empty();
         reading
     }
 
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn the_running_test_is_read_by_a_process_apart() {
         let root = Root::default();
-        let me = key(&root, std::process::id()).unwrap();
+        let me = super::super::key(&root, std::process::id()).unwrap();
         let mut reader = DetailReader::new(root);
         let detail = reader.details(me, None, Part::SHOWN).unwrap();
         assert!(detail.cmdline.is_some() && detail.environ.is_some() && detail.libraries.is_some());

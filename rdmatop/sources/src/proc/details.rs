@@ -15,6 +15,7 @@ use super::detail_reader::{DetailReader, Miss, Reading, Why};
 use super::late::{self, Late, Waits};
 use crate::{
     clock::now,
+    execs,
     readers::{Readers, Work},
     root::Root,
     uprobes::is_left_alone,
@@ -403,7 +404,16 @@ impl Details {
     /// A line for each process that is late, or too long to be read.
     pub fn notes(&self) -> Vec<Cause> {
         let now_ns = now().mono_ns;
-        let mut seen = BTreeSet::new();
+        let in_exec = execs::late();
+        let mut seen: BTreeSet<u32> = in_exec.iter().map(|late| late.pid).gather();
+        let in_exec = in_exec.iter().map(|late| Late {
+            pid: late.pid,
+            user: Some(late.user),
+            name: &late.name,
+            parts: &[],
+            miss: None,
+            waits: Waits::Exec,
+        });
         let late = self.tasks.iter().filter_map(|((process, _), task)| {
             let waits_ns = match task.state {
                 State::Read(since_ns) => Some(now_ns.saturating_sub(since_ns)),
@@ -411,7 +421,7 @@ impl Details {
                 State::Waits(_) | State::Done => None,
             };
             let is_slow = task.miss.is_some() || waits_ns.is_some_and(|ns| ns > late::SLOW);
-            (is_slow && seen.insert(*process)).then(|| Late {
+            (is_slow && seen.insert(process.pid)).then(|| Late {
                 pid: process.pid,
                 user: task.ask.user,
                 name: &task.ask.name,
@@ -420,7 +430,7 @@ impl Details {
                 waits: if self.refused { Waits::Thread } else { task.waits },
             })
         });
-        late::notes(late.collect())
+        late::notes(in_exec.chain(late).collect())
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) enum Waits {
     Repeats,
     /// Readers of its user's processes hang.
     Hung,
+    /// The process is in execve(2).
+    Exec,
 }
 
 impl Waits {
@@ -42,6 +44,10 @@ impl Waits {
             Self::Hung => (
                 "readers of its user's processes wait in the kernel and cannot be ended",
                 "It is read when one of them ends",
+            ),
+            Self::Exec => (
+                "it is in execve(2), and what that call waits for does not answer",
+                "It is read when that call ends: it may wait for a file system of its user's",
             ),
         }
     }
@@ -64,7 +70,7 @@ pub(super) struct Late<'a> {
 /// A line for each of the first few, and one for all others. The users take turns.
 pub(super) fn notes(mut late: Vec<Late<'_>>) -> Vec<Cause> {
     // A process whose reading failed comes before one that only waits.
-    late.order_by_key(|one| (one.miss.is_none(), one.pid));
+    late.order_by_key(|one| (one.miss.is_none() && one.waits != Waits::Exec, one.pid));
     let lines = if late.len() > LINES { LINES - 1 } else { LINES };
     let first = in_turn(0..late.len(), lines, |at| late[*at].user);
     let mut notes: Vec<Cause> = first.iter().map(|at| late[*at].note()).collect();
@@ -104,7 +110,10 @@ impl Late<'_> {
                 .any(|one| one == *part),
             None => true,
         };
-        let unknown: Vec<&str> = self.parts.iter().filter(lacks).map(|part| part.words()).collect();
+        let mut unknown: Vec<&str> = self.parts.iter().filter(lacks).map(|part| part.words()).collect();
+        if self.waits == Waits::Exec {
+            unknown.extend(["its state", "its open files and connections", "its namespaces"]);
+        }
         let place = |part: Part| part.place(self.pid);
         let (why, remedy) = match self.miss {
             Some(Miss { part, why: Why::Late }) => (

@@ -1,6 +1,6 @@
 //! How much memory a process may lock, and how much drivers hold for it.
 
-use crate::{proc::Status, root::Root};
+use crate::{execs, proc::Status, root::Root};
 use rdmatop_model::input::LockedMemory;
 
 /// Bytes of `/proc/PID/limits` that are read.
@@ -15,7 +15,11 @@ const FIRST_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
 pub fn locked(root: &Root, pid: u32) -> Option<LockedMemory> {
     let limits = root.bytes(&root.proc(format!("{pid}/limits")), LIMITS)?;
     let status = Status::read(root, &root.proc(pid.to_string()));
-    let namespace = || root.link(&root.proc(format!("{pid}/ns/user")));
+    let namespace = || {
+        execs::one(root, pid, |root, pid| {
+            root.link(&root.proc(format!("{pid}/ns/user")))
+        })?
+    };
     Some(LockedMemory {
         pid,
         limit: memlock(&limits)?.bytes,

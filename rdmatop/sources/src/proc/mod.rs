@@ -27,7 +27,7 @@ mod status;
 mod users;
 
 pub use alive::lives;
-pub use basic::{ProcBasic, ProcKey, key, read_basic, read_cgroup};
+pub use basic::{ProcBasic, ProcKey, ended, key, read_basic, read_cgroup};
 pub use boot::start_offset;
 pub use cache::{ProcCache, Refreshed};
 pub use cgroup::Cgroup;

@@ -1,10 +1,10 @@
 //! Processes by the numbers that they have in their own PID namespaces.
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::basic::{ProcKey, dir, read_stat};
 use super::stat::Stat;
 use super::status::Status;
-use crate::root::Root;
+use crate::{execs, root::Root};
 
 /// A process with a number that was searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +24,21 @@ pub struct Numbered {
 pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
     let pids = root.list(&root.proc("")).unwrap_or_default();
     let pids = pids.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| one(root, pid, wanted)).collect()
-}
-
-fn one(root: &Root, pid: u32, wanted: &BTreeSet<u32>) -> Option<Numbered> {
-    let dir = dir(root, pid);
-    matching(pid, wanted, || Status::read(root, &dir), || read_stat(root, &dir))
+    let (wanted, mut out) = (wanted.clone(), Vec::new());
+    let one = move |root: &Root, pid| {
+        let dir = dir(root, pid);
+        matching(
+            pid,
+            &wanted,
+            || Status::read(root, &dir),
+            || read_stat(root, &dir),
+        )
+    };
+    execs::each(root, pids, one, |_, one| {
+        out.extend(one.flatten());
+        ControlFlow::Continue(())
+    });
+    out
 }
 
 /// The process `pid` if it has one of the numbers, by readers of its two files.

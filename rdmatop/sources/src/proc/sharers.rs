@@ -9,7 +9,11 @@ use std::{
     io::{self, ErrorKind},
 };
 
-use crate::{open_files, root::Root};
+use crate::{
+    execs,
+    open_files::{self, OpenFile},
+    root::Root,
+};
 use rdmatop_base::text;
 
 /// The largest number of open files that one search reads of the processes of one user: no working machine
@@ -41,24 +45,22 @@ struct VerbsFile {
 
 /// Open verbs files of a process; `looked` counts the files that were read.
 fn verbs_files(root: &Root, pid: u32, looked: &mut usize) -> io::Result<Vec<VerbsFile>> {
-    let mut out = Vec::new();
-    for entry in open_files::of(root, pid)? {
-        *looked += 1;
-        if *looked > MOST_FILES {
-            break;
-        }
-        let Some(link) = entry.map(|entry| entry.path()) else {
-            continue;
-        };
-        // Without a target the file was closed meanwhile.
-        let path = root.link(&link).unwrap_or_default();
-        if path.starts_with(b"/dev/infiniband/uverbs")
-            && let Some(at) = open_files::descriptor(&link)
-        {
-            out.push(VerbsFile { at, path });
-        }
-    }
-    Ok(out)
+    let left = MOST_FILES.saturating_sub(*looked);
+    let read = execs::one(root, pid, move |root, pid| {
+        open_files::read(root, pid, left, |path| {
+            path.starts_with(b"/dev/infiniband/uverbs")
+        })
+    });
+    let read = read.unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))?;
+    *looked += read.looked + usize::from(read.cut);
+    let of = |file: OpenFile| {
+        let at = open_files::descriptor(&file.link)?;
+        Some(VerbsFile {
+            at,
+            path: file.target,
+        })
+    };
+    Ok(read.wanted.into_iter().filter_map(of).collect())
 }
 
 /// Whether two descriptors are of one open file: kcmp(2), `KCMP_FILE`.
@@ -84,7 +86,7 @@ fn search(
     root: &Root,
     pid: u32,
     names: &[OsString],
-    is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool>,
+    is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool> + Clone + Send + Sync + 'static,
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
     let mut looked = 0;
@@ -93,8 +95,13 @@ fn search(
         own.entry(file.path).or_default().push(file.at);
     }
     out.cut = looked > MOST_FILES;
-    if own.is_empty() {
+    let Some(at) = own.values().flatten().next().copied() else {
         return Ok(None);
+    };
+    // kcmp(2) waits for a process that is in execve(2): first for the one that all others are compared with.
+    let itself = is_same.clone();
+    if execs::one(root, pid, move |_, _| itself(at, at)).is_none() {
+        return Err(ErrorKind::TimedOut.into());
     }
     // Files that were read and pairs that were compared, by user.
     let mut spent: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
@@ -109,10 +116,12 @@ fn search(
         let theirs = match verbs_files(root, other, looked) {
             Ok(files) => files,
             Err(error) => {
-                out.hidden += usize::from(error.kind() == ErrorKind::PermissionDenied);
+                let is_hidden = [ErrorKind::PermissionDenied, ErrorKind::TimedOut].contains(&error.kind());
+                out.hidden += usize::from(is_hidden);
                 continue;
             }
         };
+        out.cut |= *looked > MOST_FILES;
         // The path alone says nothing: each process that uses a device opens it.
         let of_path = |path| own.get(path).map_or(&[][..], Vec::as_slice);
         let number: usize = theirs.iter().map(|their| of_path(&their.path).len()).sum();
@@ -123,10 +132,19 @@ fn search(
         let pairs = theirs
             .iter()
             .flat_map(|their| of_path(&their.path).iter().map(move |mine| (*mine, their.at)));
-        let first = pairs
-            .inspect(|_| *compared += 1)
-            .map(|(mine, their)| is_same(mine, their))
-            .find(|same| !matches!(same, Ok(false)));
+        let (pairs, is_same): (Vec<_>, _) = (pairs.collect(), is_same.clone());
+        if pairs.is_empty() {
+            continue;
+        }
+        *compared += pairs.len();
+        let answer = execs::one(root, other, move |_, _| {
+            let mut same = pairs.iter().map(|(mine, their)| is_same(*mine, *their));
+            same.find(|same| !matches!(same, Ok(false)))
+        });
+        let Some(first) = answer else {
+            out.hidden += 1;
+            continue;
+        };
         match first {
             Some(Ok(_)) => {
                 let comm = root.bytes(&root.proc(other.to_string()).join("comm"), 64);
@@ -138,7 +156,6 @@ fn search(
             Some(Err(_)) => out.hidden += 1,
             None => {}
         }
-        out.cut |= *looked > MOST_FILES;
     }
     out.found.sort_unstable();
     Ok(Some(out))
@@ -146,7 +163,14 @@ fn search(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, os::fd::AsRawFd};
+    use std::{
+        fs::File,
+        os::fd::AsRawFd,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
 
     use super::*;
     use crate::fake::Fake;
@@ -202,19 +226,22 @@ mod tests {
             fd(&fake, 8, n, "/dev/infiniband/uverbs0");
         }
         fd(&fake, 9, 3, "/dev/infiniband/uverbs0");
-        let calls = std::cell::Cell::new(0);
-        let different = |_, _| {
-            calls.set(calls.get() + 1);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let different = move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
             Ok(false)
         };
-        let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
-        assert_eq!((got.hidden, got.cut, calls.get()), (1, false, 129));
+        let calls = || calls.load(Ordering::Relaxed);
+        let got = search(&fake.root(), 7, &names, different.clone());
+        let got = got.unwrap().unwrap();
+        assert_eq!((got.hidden, got.cut, calls()), (1, false, 1 + 129));
         // Each of very many processes has few.
         fake.proc("9/status", "Uid:\t1000\t0\t0\t0\n");
         let mut names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
         let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
         assert_eq!((got.hidden, got.cut), (0, true));
-        assert!(calls.get() <= 2 * 129 + MOST_PAIRS_OF_ALL);
+        assert!(calls() <= 2 * 130 + MOST_PAIRS_OF_ALL);
         // Another user's process behind them is found.
         fd(&fake, 10, 3, "/dev/infiniband/uverbs0");
         names.push("10".into());

@@ -26,7 +26,7 @@ use crate::{
         wire::{DONE, ERROR, Messages, Status},
     },
     open_files,
-    proc::{ProcKey, key},
+    proc::{ProcKey, ended, key},
     root::Root,
 };
 use rdmatop_base::order::Gather as _;
@@ -242,7 +242,7 @@ impl TcpReader {
         // to what that one moved.
         self.let_go(root);
         self.totals
-            .release(|descriptor, inode| descriptor.is(root, inode));
+            .release(|owned| owners::closed(root, owned.into_iter()));
         if begin >= self.doubted_ns + DOUBT_NS {
             self.doubted_ns = begin;
             self.totals.doubt();
@@ -299,13 +299,10 @@ impl TcpReader {
         let Self {
             processes, totals, ..
         } = self;
-        processes.retain(|pid, process| {
-            let stays = key(root, *pid) == Some(*process);
-            if !stays {
-                totals.forget(*pid);
-            }
-            stays
-        });
+        for ended in ended(root, processes.values().copied()) {
+            processes.remove(&ended.pid);
+            totals.forget(ended.pid);
+        }
     }
 
     /// Connections between two ports that were chosen.

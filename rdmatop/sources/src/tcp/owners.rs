@@ -6,12 +6,13 @@ use std::{
 };
 
 use crate::{
+    execs,
     open_files::{self, Ends},
     root::Root,
 };
 
 /// Where a process has a socket open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Descriptor {
     pub(super) pid: u32,
     /// One of its threads, which may have a table of its own.
@@ -25,6 +26,29 @@ impl Descriptor {
         let link = root.link(&root.proc(format!("{}/fd/{}", self.thread, self.fd)));
         link.is_some_and(|target| socket(&target) == Some(inode))
     }
+}
+
+/// Those of these descriptors and inodes that do not belong together any more. Of a process that does not
+/// answer, none is known.
+pub(super) fn closed(
+    root: &Root,
+    all: impl Iterator<Item = (Descriptor, u32)>,
+) -> BTreeSet<(Descriptor, u32)> {
+    let mut of: BTreeMap<u32, Vec<(Descriptor, u32)>> = BTreeMap::new();
+    for one in all {
+        of.entry(one.0.pid).or_default().push(one);
+    }
+    let (pids, mut out): (Vec<u32>, _) = (of.keys().copied().collect(), BTreeSet::new());
+    let gone = move |root: &Root, pid| -> Vec<_> {
+        let of = of.get(&pid).into_iter().flatten().copied();
+        of.filter(|(descriptor, inode)| !descriptor.is(root, *inode))
+            .collect()
+    };
+    execs::each(root, pids, gone, |_, gone| {
+        out.extend(gone.into_iter().flatten());
+        ControlFlow::Continue(())
+    });
+    out
 }
 
 /// Inode and user of a socket. The kernel gives inodes away again after 2^32 sockets, whatever is still open
@@ -42,7 +66,7 @@ pub(super) fn find(
     let mut found = BTreeMap::new();
     // A daemon of root's may hand a socket to a program of another user.
     let mut of_root = BTreeMap::new();
-    let walk = open_files::walk(root, most, |holder, link, target| {
+    let walk = open_files::walk(root, most, is_socket, |holder, link, target| {
         let of_any = |inode: &u32| sockets.range((*inode, 0)..=(*inode, u32::MAX)).next().is_some();
         let inode = socket(target).filter(of_any);
         if let Some((inode, (thread, fd))) = inode.zip(open_files::descriptor(link)) {
@@ -67,6 +91,10 @@ pub(super) fn find(
     }
     let cut = walk.cut && found.len() < sockets.len();
     (found, cut)
+}
+
+fn is_socket(target: &[u8]) -> bool {
+    socket(target).is_some()
 }
 
 /// The inode in `socket:[4242]`.

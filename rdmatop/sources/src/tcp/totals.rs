@@ -183,9 +183,18 @@ impl Totals {
         }
     }
 
-    /// Takes connections from owners that have them no longer by `has`.
-    pub(super) fn release(&mut self, has: impl Fn(Descriptor, u32) -> bool) {
-        self.take(|known, descriptor| !has(descriptor, known.inode));
+    /// Takes connections from owners of whose descriptors and inodes `closed` returns those that they have no
+    /// longer.
+    pub(super) fn release(
+        &mut self,
+        closed: impl FnOnce(Vec<(Descriptor, u32)>) -> BTreeSet<(Descriptor, u32)>,
+    ) {
+        let owned = |known: &Entry| match known.owner {
+            Owner::By(descriptor) => Some((descriptor, known.inode)),
+            Owner::Unknown | Owner::Nobody => None,
+        };
+        let closed = closed(self.known.values().filter_map(owned).collect());
+        self.take(|known, descriptor| closed.contains(&(descriptor, known.inode)));
     }
 
     /// Forgets a process that ended.
@@ -640,8 +649,11 @@ mod tests {
                 self.totals.forget(pid);
             }
             let all = &self.all;
-            self.totals
-                .release(|descriptor, inode| all[inode as usize - 1].holder == descriptor);
+            self.totals.release(|owned| {
+                let is_closed =
+                    |(descriptor, inode): &(Descriptor, u32)| all[*inode as usize - 1].holder != *descriptor;
+                owned.into_iter().filter(is_closed).collect()
+            });
             let wanted = self.totals.ownerless();
             if search {
                 let holders = wanted

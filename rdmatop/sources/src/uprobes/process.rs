@@ -13,7 +13,12 @@ use super::{
     helper::Mapped,
     places::{Place, places},
 };
-use crate::{foreign::MOUNTS, proc::Status, root};
+use crate::{
+    execs,
+    foreign::MOUNTS,
+    proc::Status,
+    root::{self, Root},
+};
 
 /// How much of another process's list of mounts is read. A user may have a hundred thousand of his own.
 const THEIR_MOUNTS: usize = 1 << 20;
@@ -62,9 +67,10 @@ impl Process {
         })
     }
 
-    /// Whether it is still the opened process with the same program: otherwise its memory has no bytes. Waits
-    /// until the lock of its address space is free; a signal can end that wait. Nothing is ever mapped at 0,
-    /// so no page is waited for.
+    /// Whether it is still the opened process with the same program: otherwise its memory has no bytes,
+    /// unless another process shares it, as that of a child of vfork(2) until its execve(2). Waits until the
+    /// lock of its address space is free; a signal can end that wait. Nothing is ever mapped at 0, so no page
+    /// is waited for.
     pub fn is_there(&self) -> bool {
         !matches!(self.memory.read_at(&mut [0], 0), Ok(0))
     }
@@ -94,6 +100,13 @@ fn mapping(range: (u64, u64)) -> String {
 /// container, or was deleted or replaced. `None` if it lies on a file system that may keep the reader
 /// waiting, unless it is mapped in the calling process.
 pub fn file(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
+    let place = *place;
+    let open = move |_: &Root, pid| open(pid, &place);
+    let late = || Err(std::io::Error::other("it waits in execve(2)"));
+    execs::one(&Root::default(), pid, open).unwrap_or_else(late)
+}
+
+fn open(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
     let of = |pid: &str, name: &str| PathBuf::from("/proc").join(pid).join(name);
     let their = pid.to_string();
     Opened::behind(&of(&their, &mapping(place.range)), |mount| {
@@ -135,6 +148,12 @@ mod tests {
     #[test]
     fn a_process_that_has_ended_is_not_there_any_more() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        // The child shares the memory of this program, which does not end, until its execve(2) has replaced
+        // it: vfork(2), by which it was made, may return a moment earlier.
+        let comm = PathBuf::from(format!("/proc/{}/comm", child.id()));
+        while fs::read(&comm).unwrap() != b"sleep\n" {
+            std::thread::yield_now();
+        }
         let process = Process::open(child.id()).unwrap();
         assert!(process.is_there());
         child.kill().unwrap();

@@ -155,12 +155,9 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
 /// the search stopped at its limit of `most` files.
 pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
-    let walk = open_files::walk(root, most, |holder, _, target| {
-        if is_device(target) {
-            found.insert(holder.pid);
-            return ControlFlow::Break(Ends::Process);
-        }
-        ControlFlow::Continue(())
+    let walk = open_files::walk(root, most, is_device, |holder, _, _| {
+        found.insert(holder.pid);
+        ControlFlow::Break(Ends::Process)
     });
     (found, walk.cut)
 }

@@ -171,8 +171,7 @@ impl RootFiles {
     }
 }
 
-/// Which processes share its verbs files. The search compares with all processes, and kcmp(2) waits for one
-/// that is in execve(2), which a file on a FUSE file system that is closed by it can prolong.
+/// Which processes share its verbs files. The search compares with all processes.
 pub(super) fn shared(root: &Root, pid: u32) -> Reading<Sharers> {
     match sharers(root, pid) {
         Ok(sharers) => Reading::from(sharers.map(|sharers| Sharers {

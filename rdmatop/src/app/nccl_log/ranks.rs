@@ -17,8 +17,8 @@ use rdmatop_nccl_log::{
     report::Report,
 };
 use rdmatop_sources::{
-    clock, foreign, open_files,
-    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, key, numbered, real_user},
+    clock, execs, foreign, open_files,
+    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, ended, numbered, real_user},
     root::Root,
 };
 
@@ -141,7 +141,9 @@ fn find_within(report: &Report, inputs: &[Input], root: &Root, longest: Duration
 pub(super) fn mark_ended(found: &mut [IdentifiedProcess], keys: &BTreeMap<u32, ProcKey>, root: &Root) {
     for one in found {
         if let Identity::Process(process, _) = &one.identity {
-            one.ended = key(root, process.pid) != keys.get(&process.pid).copied();
+            one.ended = keys
+                .get(&process.pid)
+                .is_none_or(|key| ended(root, [*key]) == [*key]);
         }
     }
 }
@@ -215,8 +217,9 @@ impl Looks<'_> {
         let detail = self
             .reader
             .details(one.key, None, if in_time { &parts } else { &[] })?;
-        let namespace = |of: &str| self.root.link(&self.root.proc(format!("{of}/ns/net")));
-        let networks = namespace(&pid.to_string()).zip(namespace("self"));
+        let namespace = |root: &Root, of: u32| root.link(&root.proc(format!("{of}/ns/net")));
+        let ours = self.root.link(&self.root.proc("self/ns/net"));
+        let networks = execs::one(self.root, pid, namespace).flatten().zip(ours);
         let candidate = Candidate {
             pid,
             comm: one.comm.clone(),
@@ -240,25 +243,28 @@ impl Looks<'_> {
     /// Which of the logs it has open; `None` if that is not known. At most so many of its files are looked
     /// at. The links are compared by name: asking for the file may wait for its file system.
     fn open_logs(&self, pid: u32, most: usize) -> Option<BTreeSet<usize>> {
-        let paths: BTreeMap<&[u8], usize> = (0..)
+        let paths: BTreeMap<Vec<u8>, usize> = (0..)
             .zip(self.inputs)
-            .filter_map(|(at, log)| Some((log.path.as_ref()?.as_os_str().as_bytes(), at)))
+            .filter_map(|(at, log)| Some((log.path.as_ref()?.as_os_str().as_bytes().to_vec(), at)))
             .gather();
         if paths.is_empty() || Instant::now() >= self.until {
             return None;
         }
-        let dir = self.root.proc(format!("{pid}/fd"));
-        let all = self.root.list(&dir)?;
-        let mut open = BTreeSet::new();
-        for (looked, name) in all.iter().enumerate() {
-            if looked == most || Instant::now() >= self.until {
-                // What was found is true. That it has no other is not known.
-                return (!open.is_empty()).then_some(open);
+        let until = self.until;
+        execs::one(self.root, pid, move |root, pid| {
+            let dir = root.proc(format!("{pid}/fd"));
+            let all = root.list(&dir)?;
+            let mut open = BTreeSet::new();
+            for (looked, name) in all.iter().enumerate() {
+                if looked == most || Instant::now() >= until {
+                    // What was found is true. That it has no other is not known.
+                    return (!open.is_empty()).then_some(open);
+                }
+                let link = root.link(&dir.join(name));
+                open.extend(link.and_then(|link| paths.get(&link).copied()));
             }
-            let link = self.root.link(&dir.join(name));
-            open.extend(link.and_then(|link| paths.get(link.as_slice()).copied()));
-        }
-        Some(open)
+            Some(open)
+        })?
     }
 }
 

@@ -106,7 +106,8 @@ pub fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
 fn mark(known: Known, source: Source) -> &'static str {
     match (known, source) {
         (Known::AtLeast, _) => ">",
-        (Known::AtMost, _) => "<",
+        // A number alone would be read as what was moved.
+        (Known::AtMost, _) => "0-",
         (Known::Exact, Source::Est | Source::Psn) => "~",
         (Known::Exact, _) => "",
     }

@@ -314,7 +314,6 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         return vec![format!("{quiet}{unseen}{blind}")];
     };
     let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
-    let age = rdmatop_base::text::age(worst.age_s(state.snapshot.mono_ns));
     let more = match findings.len() {
         1 => String::new(),
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
@@ -323,7 +322,11 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     let head = if width < NARROW {
         format!("{}: ", worst.short)
     } else if most > 1 {
-        format!("{} for {age}: ", worst.severity.name())
+        format!(
+            "{} {}: ",
+            worst.severity.name(),
+            worst.when(state.snapshot.mono_ns)
+        )
     } else {
         String::new()
     };

@@ -187,7 +187,9 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
     let (netdev, place) = match port.netdev.as_deref() {
         _ if is_infiniband(port) => {
             let has_signal = matches!(state, PortState::INIT | PortState::ARMED);
-            return fabric::bring_up(&port.device, port.port, has_signal);
+            let active = ctx.active_ports().find(|port| is_infiniband(port));
+            let active = active.map(|port| (&*port.device, port.port));
+            return fabric::bring_up(&port.device, port.port, has_signal, active);
         }
         // Of a bond the one that all its members make up.
         Some(netdev) => (ShellWord::netdev(netdev), NextStep::default()),

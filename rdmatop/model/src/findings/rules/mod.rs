@@ -238,6 +238,7 @@ impl<'a> RuleContext<'a> {
             next: NextStep::default(),
             short: String::new(),
             victims: Vec::new(),
+            taker: None,
         }
     }
 

@@ -96,8 +96,9 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
     let counted: Vec<u64> = counted.map(|device| device.uid).collect();
     let mut ports: BTreeMap<_, BTreeMap<u64, Sender>> = BTreeMap::new();
     for qp in &ctx.facts.qps {
-        // `ways` leaves out the bytes of READs, which are received.
-        let sends = qp.traffic.ways()[0].filter(|bytes| *bytes > 0.0);
+        // `ways` leaves out the bytes of READs, which are received. Of ten thousand idle QPs nothing is added up.
+        let sends = growing(qp.traffic.tx_bytes).and_then(|_| qp.traffic.ways()[0]);
+        let sends = sends.filter(|bytes| *bytes > 0.0);
         let unsure = qp.uncounted || growing(qp.traffic.rnr_waits).is_some();
         if qp.exited || !(unsure || sends.is_some()) {
             continue;
@@ -245,13 +246,18 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 said(most, many),
             ],
             next: row.pid.map_or_else(NextStep::default, |pid| {
-                step!(
-                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION), or on another \
-                     NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).",
+                let next = step!(
+                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION)",
                     pid
-                )
+                );
+                if ctx.active_ports().any(|other| other.device_uid != device) {
+                    step!("{}, or on another NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).", next)
+                } else {
+                    step!("{}.", next)
+                }
             }),
             short: "few QPs".to_owned(),
+            taker: Some(many.uid),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
             ..ctx.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
         });

@@ -160,9 +160,21 @@ fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
         next(1)
     );
     assert!(
-        next(2).starts_with("sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> "),
+        next(2).starts_with("sudo sminfo -C mlx5_0 -P 1   # asks by a port that is ACTIVE: an answer -> "),
         "{}",
         next(2)
+    );
+    let alone = on("InfiniBand", |s| {
+        for port in &mut s.ports {
+            port.state = Some(PortState(2));
+        }
+    });
+    assert!(
+        alone[0].next.starts_with(
+            "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: "
+        ),
+        "{}",
+        alone[0].next
     );
 }
 

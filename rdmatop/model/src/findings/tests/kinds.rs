@@ -479,6 +479,7 @@ fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom
         next: NextStep::default(),
         short: String::new(),
         victims: Vec::new(),
+        taker: None,
     }
 }
 

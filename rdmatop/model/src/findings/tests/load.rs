@@ -295,6 +295,16 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
         found.evidence[0].ends_with("by each QP; the port is full"),
         "{found:?}"
     );
+    // The one that takes most has a mark, too, and other words.
+    let words = |pid: u32| {
+        let row = s.processes.iter().find(|row| row.pid == Some(pid)).unwrap();
+        let mark = crate::fields::finding_of(row, &s).unwrap();
+        (mark.role, mark.words.rsplit_once(' ').unwrap().1.to_owned())
+    };
+    assert_eq!(words(421), (super::super::Role::Cause, "most".to_owned()));
+    assert_eq!(words(450), (super::super::Role::Victim, "QPs".to_owned()));
+    let one_nic = s.devices.len() == 1;
+    assert_eq!(found.next.contains("on another NIC"), !one_nic, "{}", found.next);
     for (what, s) in [
         ("there is room for more", sharing_a_nic((16, 1.0), (1, 1.0), 0.8)),
         (

@@ -541,6 +541,7 @@ fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> V
         next: "".into(),
         short: String::new(),
         victims: Vec::new(),
+        taker: None,
     };
     (0..parts).map(one).collect()
 }

@@ -161,3 +161,21 @@ proptest! {
         prop_assert!(same * 3 >= looks, "{same} of {looks}");
     }
 }
+
+#[test]
+fn when_a_finding_was_so_is_told_from_whether_it_still_is() {
+    let when = |age: u64, quiet: u64| {
+        let mut found = testkit::full::snapshot().findings[0].clone();
+        (found.since_mono_ns, found.seen_mono_ns) = ((100 - age) * S, (100 - quiet) * S);
+        found.when(100 * S)
+    };
+    for (age, quiet, words) in [
+        (21, 0, "for 21s"),
+        (21, 4, "for 21s"),
+        (21, 21, "21s ago"),
+        (21, 17, "17s ago"),
+        (40, 12, "for 28s until 12s ago"),
+    ] {
+        assert_eq!(when(age, quiet), words);
+    }
+}

@@ -1,27 +1,7 @@
 //! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
-use std::fmt;
-
 use crate::netlink::attr::{DEV_INDEX, DEV_NAME, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PORT_INDEX};
 use crate::netlink::name::Name;
 use crate::netlink::wire::{Attrs, WireError, WireResult};
-
-/// A 64-bit GUID; printed as sysfs prints it, `0011:22ff:fe33:4455`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Guid(pub u64);
-
-impl fmt::Display for Guid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = |shift: u32| self.0 >> shift & 0xffff;
-        write!(
-            f,
-            "{:04x}:{:04x}:{:04x}:{:04x}",
-            group(48),
-            group(32),
-            group(16),
-            group(0)
-        )
-    }
-}
 
 /// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
 /// name nor the index alone distinguishes two of them.
@@ -32,7 +12,7 @@ pub struct DeviceKey {
     /// Name of the device.
     pub name: Name,
     /// Node GUID.
-    pub node_guid: Option<Guid>,
+    pub node_guid: Option<u64>,
 }
 
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
@@ -45,7 +25,7 @@ pub struct Device {
     /// Number of ports, numbered from 1.
     pub port_count: u32,
     /// Node GUID.
-    pub node_guid: Option<Guid>,
+    pub node_guid: Option<u64>,
     /// Firmware version; software devices have none.
     pub firmware: Option<Box<str>>,
     /// `ib`, `roce`, `iw`, `opa` or `usnic`.
@@ -69,7 +49,7 @@ impl Device {
                 DEV_INDEX => index = Some(attr.u32()?),
                 DEV_NAME => name = Some(Name::from(attr.string()?)),
                 PORT_INDEX => port_count = Some(attr.u32()?),
-                NODE_GUID => node_guid = Some(Guid(attr.u64()?)),
+                NODE_GUID => node_guid = Some(attr.u64()?),
                 FW_VERSION => firmware = version(attr.string()?),
                 DEV_PROTOCOL => protocol = Some(attr.text()?),
                 _ => {}

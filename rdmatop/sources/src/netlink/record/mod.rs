@@ -15,7 +15,7 @@ mod sys;
 
 pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
 pub use counters::{HwCounter, visit_counters};
-pub use device::{Device, DeviceKey, Guid};
+pub use device::{Device, DeviceKey};
 pub use mlx5::QpContext;
 pub use object::{CmId, Ctx, Mr, Pd};
 pub use owner::Owner;

@@ -31,6 +31,7 @@ impl Owner {
     }
 
     /// Takes the owner from `attr`, if it holds one.
+    #[inline]
     pub(super) fn read(attr: &Attr<'_>, owner: &mut Option<Self>) -> WireResult<()> {
         match attr.number {
             RES_PID => *owner = Self::process(attr.u32()?),

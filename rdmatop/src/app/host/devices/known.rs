@@ -422,7 +422,7 @@ impl Known {
         let mut reading = DeviceReading {
             index: sample.device.index,
             name: text::sanitize(sample.device.name.as_bytes()),
-            node_guid: sample.device.node_guid.map(|guid| guid.0),
+            node_guid: sample.device.node_guid,
             driver: facts.and_then(|facts| driver(facts, sample.device.protocol.as_deref())),
             fw_version: sample.device.firmware.as_deref().map(str::to_owned),
             pci: pci.map(|pci| pci.address.clone()),

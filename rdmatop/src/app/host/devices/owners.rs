@@ -1,6 +1,6 @@
 //! The process that a thread belongs to: netlink may name the thread that created a resource.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use rdmatop_sources::{
     netlink::{record::Owner, sample::DeviceSample},
@@ -11,7 +11,8 @@ use rdmatop_sources::{
 /// Processes of threads. Numbers are reused, so an entry is valid for one dump.
 pub(super) struct Owners {
     root: Root,
-    known: HashMap<u32, u32>,
+    /// A tree, because few processes have most queue pairs: their look-up takes a few comparisons and no hash.
+    known: BTreeMap<u32, u32>,
 }
 
 impl Owners {
@@ -19,7 +20,7 @@ impl Owners {
     pub(super) fn new(root: Root) -> Self {
         Self {
             root,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
         }
     }
 

@@ -105,7 +105,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         out.push(("~".to_owned(), "within 5 %"));
     }
     if state.shows(Known::AtMost) {
-        out.push(("<".to_owned(), "at most"));
+        out.push(("0-n".to_owned(), "n at most"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
         let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));
