@@ -33,7 +33,7 @@ const OTHER: u64 = 16;
 /// Bytes of such a packet.
 const PACKET: u64 = 4096 + 58;
 const STEP: Duration = Duration::from_millis(20);
-/// What a step may make up for, ms: more at once would be more than the link carries in the time of a reading.
+/// What a step may make up for, ms: much more at once no link carries in the time of a reading.
 const MOST: u64 = 40;
 /// Less than the longest interval of which something is concluded.
 const LOOK: Duration = Duration::from_millis(2500);
