@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The file rxe_counters/control in debugfs: "add QPN NAME N" adds N to counter NAME of what QP QPN is bound to. Read, it
- * lists the bound QPs.
+ * The file rxe_counters/control in debugfs: "add DEVICE QPN NAME N" adds N to counter NAME of what QP QPN of DEVICE is
+ * bound to. Read, it lists the bound QPs.
  */
 #include <linux/debugfs.h>
 #include <linux/module.h>
@@ -14,7 +14,7 @@ static struct dentry *dir;
 
 static ssize_t control_write(struct file *file, const char __user *user, size_t len, loff_t *pos)
 {
-	char text[96], name[48];
+	char text[128], device[IB_DEVICE_NAME_MAX], name[48];
 	long long n;
 	u32 qpn;
 	int ret;
@@ -24,9 +24,9 @@ static ssize_t control_write(struct file *file, const char __user *user, size_t 
 	if (copy_from_user(text, user, len))
 		return -EFAULT;
 	text[len] = 0;
-	if (sscanf(text, "add %u %47s %lld", &qpn, name, &n) != 3)
+	if (sscanf(text, "add %63s %u %47s %lld", device, &qpn, name, &n) != 4)
 		return -EINVAL;
-	ret = rc_add(qpn, name, n);
+	ret = rc_add(device, qpn, name, n);
 	return ret ? ret : len;
 }
 

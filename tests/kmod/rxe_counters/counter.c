@@ -286,8 +286,8 @@ static int read_stats(struct rdma_counter *core)
 	return 0;
 }
 
-/* Adds to counter `name` of the counter that QP `qpn` is bound to. */
-int rc_add(u32 qpn, const char *name, s64 n)
+/* Adds to counter `name` of the counter that QP `qpn` of `device` is bound to. */
+int rc_add(const char *device, u32 qpn, const char *name, s64 n)
 {
 	struct rc_qp *bound;
 	unsigned long at;
@@ -295,7 +295,7 @@ int rc_add(u32 qpn, const char *name, s64 n)
 
 	mutex_lock(&rc_lock);
 	xa_for_each(&qps, at, bound) {
-		if (bound->qp->qp_num != qpn)
+		if (bound->qp->qp_num != qpn || strcmp(dev_name(&bound->qp->device->dev), device))
 			continue;
 		i = rc_find(bound->counter->core->stats, name);
 		if (i < 0)

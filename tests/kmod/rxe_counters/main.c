@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Finds rxe devices and fills the operations that rxe leaves empty. */
+/* Finds rxe devices, with source=none all devices, and fills the operations that their driver leaves empty. */
 #include <linux/module.h>
 #include <linux/slab.h>
 
@@ -104,7 +104,8 @@ static int add(struct ib_device *ib)
 {
 	struct rc_device *device;
 
-	if (ib->ops.driver_id != RDMA_DRIVER_RXE || ib->ops.counter_bind_qp)
+	/* What a test adds alone can be counted on any device. */
+	if ((ib->ops.driver_id != RDMA_DRIVER_RXE && rc_source != RC_NONE) || ib->ops.counter_bind_qp)
 		return -EOPNOTSUPP;
 	device = kzalloc(sizeof(*device), GFP_KERNEL);
 	if (!device)

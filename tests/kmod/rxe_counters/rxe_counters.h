@@ -61,7 +61,7 @@ extern const struct ib_device_ops rc_ops;
 const struct rdma_stat_desc *rc_descs_of(const struct rdma_hw_stats *port);
 int rc_find(const struct rdma_hw_stats *stats, const char *name);
 void rc_psn_set(struct ib_qp *qp, const struct ib_qp_attr *attr, int mask);
-int rc_add(u32 qpn, const char *name, s64 n);
+int rc_add(const char *device, u32 qpn, const char *name, s64 n);
 void rc_each_qp(void (*what)(const struct rc_qp *qp, void *data), void *data);
 void rc_counters_exit(void);
 
