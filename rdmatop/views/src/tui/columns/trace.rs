@@ -118,7 +118,7 @@ pub(in crate::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     }
     if let Some(finding) = &e.finding {
         if e.event == EventKind::FindingClear {
-            let age = rdmatop_base::text::age(finding.age_s(e.mono_ns));
+            let age = rdmatop_base::text::age(finding.age_s(finding.seen_mono_ns));
             add(format!("over after {age}:"), Tone::Good);
         }
         add(finding.verdict.clone(), Tone::Normal);
