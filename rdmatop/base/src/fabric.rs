@@ -9,8 +9,8 @@ use crate::step::{NextStep, ShellWord, step};
 pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str, u32)>) -> NextStep {
     if let Some((beside, number)) = active.filter(|_| has_signal) {
         return step!(
-            "sudo sminfo -C {} -P {}   # asks through {}/{}, which is ACTIVE: an answer -> the subnet manager is there, and its log says why {}/{} does \
-             not become ACTIVE, if both are in one fabric   # no answer -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no \
+            "sudo sminfo -C {} -P {}   # asks through {}/{}, which is ACTIVE: an answer -> the subnet manager is there, and its log says why {}/{} is \
+             not, if both are in one fabric   # no answer -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no \
              switch -> start opensm on one of them",
             ShellWord::device(beside),
             number,
@@ -23,7 +23,7 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str,
     if has_signal {
         return step!(
             "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
-             log says why {}/{} does not become ACTIVE   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable \
+             log says why {}/{} is not   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable \
              between two hosts, no switch -> start opensm on one of them",
             ShellWord::said(device),
             port

@@ -152,8 +152,8 @@ impl Finding {
     pub fn over(&self, mono_ns: u64) -> String {
         let after = self.id.kind().clear_s;
         let shown = match self.quiet_s(mono_ns) {
-            Some(quiet) => format!("{} more", text::age(after.saturating_sub(quiet))),
-            None => format!("until {} later", text::age(after)),
+            Some(quiet) => format!("{}s more", after.saturating_sub(quiet)),
+            None => format!("until {after}s later"),
         };
         let end = match self.end() {
             "over" => "Over",
@@ -179,7 +179,7 @@ impl Finding {
     /// When it was so: `for 21s`, `21s ago`, `for 40s until 12s ago`.
     pub fn when(&self, mono_ns: u64) -> String {
         let short = self.when_short(mono_ns);
-        let lasted = self.age_s(self.seen_mono_ns);
+        let lasted = self.lasted_s(mono_ns);
         match self.quiet_s(mono_ns) {
             None => format!("for {short}"),
             Some(_) if lasted < QUIET_S => short,
@@ -199,6 +199,11 @@ impl Finding {
     fn quiet_s(&self, mono_ns: u64) -> Option<u64> {
         let quiet = mono_ns.saturating_sub(self.seen_mono_ns) / 1_000_000_000;
         (quiet >= QUIET_S).then_some(quiet)
+    }
+
+    /// Whole seconds from its begin until it was last seen.
+    pub fn lasted_s(&self, mono_ns: u64) -> u64 {
+        self.age_s(self.seen_mono_ns.min(mono_ns))
     }
 
     /// Whole seconds since it began.

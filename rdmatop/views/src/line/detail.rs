@@ -76,7 +76,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
 fn finding(out: &mut Vec<u8>, event: &Event) {
     let Some(finding) = &event.finding else { return };
     if event.event == EventKind::FindingClear {
-        let lasted = text::age(finding.age_s(finding.seen_mono_ns));
+        let lasted = text::age(finding.lasted_s(event.mono_ns));
         word(
             out,
             Some(format_args!("over after {lasted}: {}", finding.verdict)),
