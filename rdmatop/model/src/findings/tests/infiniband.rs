@@ -183,12 +183,12 @@ fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
         |s| {
             s.ports
                 .iter_mut()
-                .for_each(|port| port.state = Some(PortState(2)))
+                .for_each(|port| port.state = Some(PortState(2)));
         },
         |s| {
             s.devices
                 .iter_mut()
-                .for_each(|device| device.netns = Some(4_026_532_201))
+                .for_each(|device| device.netns = Some(4_026_532_201));
         },
         |s| {
             let others = s.ports.iter_mut().enumerate().filter(|(at, _)| *at != 3);
