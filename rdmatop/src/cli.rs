@@ -172,8 +172,8 @@ pub struct ViewArgs {
     #[arg(long, help_heading = "eBPF")]
     pub no_ebpf: bool,
 
-    /// Have NICs that can (mlx5) count by process: sets mode auto,pid on each port where nothing is set, says
-    /// so, and takes it back at the end. Counts QPs that are made meanwhile
+    /// Have NICs that can (mlx5, ionic) count by process: sets mode auto,pid on each port where nothing is
+    /// set, says so, and takes it back at the end. Counts QPs that are made meanwhile
     #[arg(long, conflicts_with = "trace", help_heading = "Counters of the NIC")]
     pub hw_counters: bool,
 

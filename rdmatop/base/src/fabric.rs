@@ -7,26 +7,33 @@ use crate::step::{NextStep, ShellWord, step};
 /// ACTIVE port knows the subnet manager's address: sminfo(8) on this port would ask the port itself. `active`
 /// is such a port of this host.
 pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str, u32)>) -> NextStep {
-    let device = ShellWord::device(device);
     if let Some((beside, number)) = active.filter(|_| has_signal) {
         return step!(
-            "sudo sminfo -C {} -P {}   # asks by a port that is ACTIVE: an answer -> the subnet manager is there, and its log says why it does not bring \
-             up this port, if both are in one fabric   # no answer -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no \
+            "sudo sminfo -C {} -P {}   # asks through {}/{}, which is ACTIVE: an answer -> the subnet manager is there, and its log says why {}/{} is \
+             not, if both are in one fabric   # no answer -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no \
              switch -> start opensm on one of them",
             ShellWord::device(beside),
-            number
+            number,
+            ShellWord::said(beside),
+            number,
+            ShellWord::said(device),
+            port
         );
     }
     if has_signal {
-        return "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
-                log says why it does not bring up this port   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no switch -> start opensm on one of them"
-            .into();
+        return step!(
+            "sudo sminfo -C DEVICE -P PORT   # of a port that is ACTIVE in this fabric, on any host: an answer -> the subnet manager is there, and its \
+             log says why {}/{} is not   # no answer, no ACTIVE port -> it is down: ask who runs it (UFM, switch, host)   # a cable \
+             between two hosts, no switch -> start opensm on one of them",
+            ShellWord::said(device),
+            port
+        );
     }
     step!(
         "ibstat {} {}   # Polling -> plug in the cable, or switch on the port at its other end   # Disabled -> ask who runs the fabric: it \
          was switched off   # LinkUp -> a virtual function that has no GUID, or is held down: ask who runs the host of its card   \
          # else -> change cable or transceiver",
-        device,
+        ShellWord::device(device),
         port
     )
 }

@@ -87,11 +87,11 @@ fn cell(value: Option<f64>, is_bound: bool) -> String {
     }
 }
 
-/// Bytes per second one way. A share by PSN has a `~`, an upper bound a `<`: these are of the counter, which
+/// Bytes per second one way. A share by PSN has a `~`, an upper bound is `0-n`: these are of the counter, which
 /// has no READs to be moved to the other direction.
 fn way(certain: Option<f64>, counter: Option<&Counter>, is_bound: bool) -> String {
     let sign = match counter.map(|counter| (counter.source, counter.rate_known())) {
-        Some((_, Known::AtMost)) => "<",
+        Some((_, Known::AtMost)) => "0-",
         Some((Source::Psn, Known::Exact)) => "~",
         _ => return cell(certain, is_bound),
     };
@@ -165,7 +165,7 @@ fn rank(live: &LiveProcess) -> String {
 fn processes(out: &mut String, now: &Now) {
     let _ = writeln!(
         out,
-        "\n  {:>6} {:>7} {:<12} {:>4} {:>7} {:>7} {:>6} {:>7}  DEVICES",
+        "\n  {:>6} {:>7} {:<12} {:>4} {:>8} {:>8} {:>6} {:>7}  DEVICES",
         "RANK", "PID", "COMM", "QPS", "TX B/s", "RX B/s", "WR/s", "TCP B/s"
     );
     for live in now.processes.iter().take(ROWS) {
@@ -185,7 +185,7 @@ fn processes(out: &mut String, now: &Now) {
         };
         let qps = live.qps.map_or_else(|| "-".to_owned(), |qps| qps.to_string());
         let row = format!(
-            "  {:>6} {:>7} {} {:>4} {:>7} {:>7} {:>6} {:>7}  {}{}",
+            "  {:>6} {:>7} {} {:>4} {:>8} {:>8} {:>6} {:>7}  {}{}",
             rank(live),
             live.pid,
             cut(&live.comm, 12),
@@ -228,7 +228,7 @@ fn processes(out: &mut String, now: &Now) {
         counters.flatten().filter(|counter| counter.rate.is_some())
     };
     if ways().any(|counter| counter.rate_known() == Known::AtMost) {
-        words.push("< at most that".to_owned());
+        words.push("0-n: between 0 and n".to_owned());
     }
     if ways().any(|counter| counter.source == Source::Psn && counter.rate_known() == Known::Exact) {
         words.push("~ within 5 %".to_owned());
@@ -250,7 +250,7 @@ fn link(port: &LivePort) -> String {
 }
 
 /// The share of the link's rate that its busier direction carries: at least (`>`) that where one direction is
-/// unknown or a lower bound, at most (`<`) where the busier one is an upper bound.
+/// unknown or a lower bound, at most (`0-n`) where the busier one is an upper bound.
 fn percent(port: &LivePort) -> String {
     let ways =
         [port.tx_bytes, port.rx_bytes].map(|way| way.and_then(|way| Some((way.rate?, way.rate_known()))));
@@ -265,7 +265,7 @@ fn percent(port: &LivePort) -> String {
         .any(|way| way.is_none_or(|(_, known)| known == Known::AtLeast));
     let (sign, bytes) = match (certain, upper) {
         _ if is_short => (">", certain.filter(|rate| *rate > 0.0)),
-        (certain, Some(upper)) if certain.is_none_or(|rate| rate < upper) => ("<", Some(upper)),
+        (certain, Some(upper)) if certain.is_none_or(|rate| rate < upper) => ("0-", Some(upper)),
         _ => ("", certain),
     };
     let share = bytes
@@ -335,7 +335,7 @@ mod tests {
             (exact(2e9), None, ">16 %"),
             (exact(0.0), None, "-"),
             (None, None, "-"),
-            (at_most(2e9), exact(1e9), "<16 %"),
+            (at_most(2e9), exact(1e9), "0-16 %"),
             (at_most(1e9), exact(2e9), "16 %"),
             (at_most(2e9), at_least(1e9), ">8 %"),
             (at_most(2e9), None, "-"),

@@ -18,7 +18,7 @@ pub(super) struct Psn {
 }
 
 /// The 24 bits of a PSN.
-const MASK: u32 = 0xff_ffff;
+pub(super) const MASK: u32 = 0xff_ffff;
 
 /// Packets of a port, both ways, between two dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     meter::{MIN_INTERVAL_NS, SECOND, per_second},
+    psn::MASK,
     psn_shares::{PortRates, QpRates, Way, ways},
 };
 use crate::{
@@ -432,7 +433,7 @@ impl Batch {
 /// By how much both PSNs of a queue pair moved, as far as is known.
 fn moved_since(before: &PsnReading, now: &PsnReading) -> u64 {
     let moved = |before: Option<u32>, now: Option<u32>| match (before, now) {
-        (Some(before), Some(now)) => u64::from(now.wrapping_sub(before) & 0xff_ffff),
+        (Some(before), Some(now)) => u64::from(now.wrapping_sub(before) & MASK),
         _ => 0,
     };
     moved(before.sq_psn, now.sq_psn) + moved(before.rq_psn, now.rq_psn)
@@ -457,7 +458,7 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
     // What went further than the port can have moved it went back, to an older packet.
     let most = (passed + passed / 16 + 64).min(ROUND);
     let psns = [(before.sq_psn, now.sq_psn), (before.rq_psn, now.rq_psn)].map(|(before, now)| {
-        let moved = u64::from(now?.wrapping_sub(before?) & 0xff_ffff);
+        let moved = u64::from(now?.wrapping_sub(before?) & MASK);
         (moved <= most).then(|| per_second(moved, elapsed))
     });
     let is_whole = psns.iter().all(Option::is_some);
@@ -504,7 +505,7 @@ mod tests {
             has_ethernet: port.has_ethernet,
         };
         let batch = |at_ns: u64, part: f64| {
-            let psn = |moved: f64| Some(starts.wrapping_add((moved * part) as u32) & 0xff_ffff);
+            let psn = |moved: f64| Some(starts.wrapping_add((moved * part) as u32) & MASK);
             let reading = |(qpn, qp): (u32, &QpRates)| {
                 let reading = PsnReading {
                     device_index: 0,

@@ -195,6 +195,20 @@ impl Bond {
         self.members.iter().filter(|member| member.up == Some(true))
     }
 
+    /// How many of its links are up: `1/2`, or `?/2` where one's state is not known.
+    pub fn links_up(&self) -> String {
+        let up = self
+            .members
+            .iter()
+            .map(|member| member.up)
+            .collect::<Option<Vec<_>>>();
+        let up = up.map_or_else(
+            || "?".to_owned(),
+            |all| all.iter().filter(|up| **up).count().to_string(),
+        );
+        format!("{up}/{}", self.members.len())
+    }
+
     /// What the bond can carry, bits/s: the sum of the members that are up, or for active-backup the fastest
     /// of them. `None` if the rate of a member that is up is not known.
     pub fn rate_bps(&self) -> Option<u64> {

@@ -16,9 +16,9 @@ fn device(f: &F) -> Value<'_> {
     }
 }
 
-/// Puts the age first, because a narrow column cuts off the end.
-fn since(age: &str, what: &str) -> String {
-    format!("{age} {what}")
+/// Puts the time first, because a narrow column cuts off the end.
+fn since(when: &str, what: &str) -> String {
+    format!("{when} {what}")
 }
 
 /// How the row of a process shows its worst finding.
@@ -30,7 +30,7 @@ pub struct Mark {
     pub severity: Severity,
     /// Whether the process is the cause, or suffers, or may.
     pub role: Role,
-    /// What is wrong, and for how long, in a few words.
+    /// What is wrong, and since when or how long ago, in a few words.
     pub words: String,
 }
 
@@ -40,7 +40,7 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
     let (at, found) = all()
         .find(|(_, found)| found.concerns_process(row.uid))
         .or_else(|| all().find(|(_, found)| found.role_of(row).is_some()))?;
-    let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
+    let when = found.when_short(s.mono_ns);
     // Trouble of a port or a peer has no causing process: all affected processes suffer alike.
     let cause = found.about.process.filter(|uid| *uid != row.uid);
     let cause = cause.filter(|uid| found.role(*uid) == Some(Role::Cause));
@@ -53,21 +53,14 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
         let named = s.processes.iter().find(|other| other.pid == Some(*pid));
         named.is_some_and(|named| named.workload.is_some() && named.workload == row.workload)
     };
-    if found.taker == Some(row.uid) {
-        return Some(Mark {
-            number: (s.findings.len() > 1).then_some(at + 1),
-            severity: found.severity,
-            role: Role::Cause,
-            words: since(&age, "takes most"),
-        });
-    }
     let words = match (
         waits,
         found.pid.filter(|pid| cause.is_some() || is_of_its_job(pid)),
     ) {
-        (true, Some(pid)) => since(&age, &format!("waits for {pid}")),
-        (true, None) => since(&age, "waits"),
-        (false, _) => since(&age, &found.short),
+        _ if found.taker == Some(row.uid) => since(&when, "takes most"),
+        (true, Some(pid)) => since(&when, &format!("waits for {pid}")),
+        (true, None) => since(&when, "waits"),
+        (false, _) => since(&when, &found.short),
     };
     Some(Mark {
         number: (s.findings.len() > 1).then_some(at + 1),
@@ -87,8 +80,7 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));
     found.map_or(Value::Unknown, |found| {
-        let age = rdmatop_base::text::age(found.age_s(s.mono_ns));
-        Value::Text(Cow::Owned(since(&age, &found.short)))
+        Value::Text(Cow::Owned(since(&found.when_short(s.mono_ns), &found.short)))
     })
 }
 
@@ -99,7 +91,7 @@ pub static FINDING: Table<Finding> = &[
         let rank = match f.severity { Severity::Critical => 0, Severity::Warning => 1, Severity::Info => 2 };
         Value::State(rank, Cow::Borrowed(f.severity.name()))
     }).words(&["severity"]).screen("SEVERITY", 0, (8, 8)),
-    gauge("since", "how long it has been so", |f: &F, s| Value::number(s.mono_ns.checked_sub(f.since_mono_ns)))
+    gauge("since", "how long ago it began", |f: &F, s| Value::number(s.mono_ns.checked_sub(f.since_mono_ns)))
         .unit(Unit::Age).json("").screen("SINCE", 1, (5, 6)),
     text("verdict", "what is wrong, with the process and the device", |f: &F, _| Value::Text(Cow::Borrowed(&f.verdict)))
         .words(&["verdict"]).screen("WHAT IS WRONG", 0, (56, 200)),

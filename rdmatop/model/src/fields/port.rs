@@ -16,14 +16,10 @@ fn name<'a>(port: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     Value::State(at as u64, Cow::Owned(format!("{}/{}", port.device, port.port)))
 }
 
-/// Returns the network device, and for a bond how many of its links are up: `bond0 1/2`.
+/// Returns the network device, and for a bond how many of its links are up: `bond0 1/2 up`.
 fn interface<'a>(port: &'a PortRow, _: &'a Snapshot) -> Value<'a> {
     match (&port.netdev, &port.bond) {
-        (Some(netdev), Some(bond)) => Value::Text(Cow::Owned(format!(
-            "{netdev} {}/{}",
-            bond.up().count(),
-            bond.members.len()
-        ))),
+        (Some(netdev), Some(bond)) => Value::Text(Cow::Owned(format!("{netdev} {} up", bond.links_up()))),
         (netdev, _) => Value::text(netdev.as_ref()),
     }
 }
@@ -46,7 +42,7 @@ pub static PORT: Table<PortRow> = &[
         .json("").words(&["finding"]).screen("FINDING", 1, (14, 26)),
     gauge("link", "link rate, bits per second; -: the provider has no true one", |p: &P, _| Value::number(p.rate_bps))
         .unit(Unit::BitsPerSecond).json("rate_bps").screen("LINK", 4, (4, 5)).page(60, "RATE").detail(20, "link"),
-    text("netdev", "network device of the port; bond0 1/2: a bond, and how many of its links are up", interface)
+    text("netdev", "network device of the port; bond0 1/2 up: a bond, and how many of its links are up", interface)
         .words(&["netdev"]).json("").screen("NETDEV", 6, (8, 15)).page(40, "NETDEV").detail(40, "netdev"),
     text("netdev_name", "name of the network device", |p: &P, _| Value::text(p.netdev.as_ref())).json("netdev"),
     object("bond", "links of the bond under the port, and what passes each"),

@@ -149,13 +149,17 @@ impl Finding {
     }
 
     /// A sentence that says how one sees that it is over.
-    pub fn over(&self) -> String {
+    pub fn over(&self, mono_ns: u64) -> String {
         let after = self.id.kind().clear_s;
+        let shown = match self.quiet_s(mono_ns) {
+            Some(quiet) => format!("{}s more", after.saturating_sub(quiet)),
+            None => format!("until {after}s later"),
+        };
         let end = match self.end() {
             "over" => "Over",
             _ => "Fixed",
         };
-        format!("{end} when {}; shown until {after}s later", self.fixed)
+        format!("{end} when {}; shown {shown}", self.fixed)
     }
 
     /// The word for its end: information may be meant to be so, and is then over rather than fixed.
@@ -174,16 +178,32 @@ impl Finding {
 
     /// When it was so: `for 21s`, `21s ago`, `for 40s until 12s ago`.
     pub fn when(&self, mono_ns: u64) -> String {
-        let (age, quiet) = (
-            self.age_s(mono_ns),
-            mono_ns.saturating_sub(self.seen_mono_ns) / 1_000_000_000,
-        );
-        let lasted = text::age(age.saturating_sub(quiet));
-        match (quiet < QUIET_S, age.saturating_sub(quiet) < QUIET_S) {
-            (true, _) => format!("for {}", text::age(age)),
-            (false, true) => format!("{} ago", text::age(quiet)),
-            (false, false) => format!("for {lasted} until {} ago", text::age(quiet)),
+        let short = self.when_short(mono_ns);
+        let lasted = self.lasted_s(mono_ns);
+        match self.quiet_s(mono_ns) {
+            None => format!("for {short}"),
+            Some(_) if lasted < QUIET_S => short,
+            Some(_) => format!("for {} until {short}", text::age(lasted)),
         }
+    }
+
+    /// The same for a narrow column: `21s` if it is so, `12s ago` if it was.
+    pub fn when_short(&self, mono_ns: u64) -> String {
+        match self.quiet_s(mono_ns) {
+            None => text::age(self.age_s(mono_ns)),
+            Some(quiet) => format!("{} ago", text::age(quiet)),
+        }
+    }
+
+    /// Whole seconds for which it has been past.
+    fn quiet_s(&self, mono_ns: u64) -> Option<u64> {
+        let quiet = mono_ns.saturating_sub(self.seen_mono_ns) / 1_000_000_000;
+        (quiet >= QUIET_S).then_some(quiet)
+    }
+
+    /// Whole seconds from its begin until it was last seen.
+    pub fn lasted_s(&self, mono_ns: u64) -> u64 {
+        self.age_s(self.seen_mono_ns.min(mono_ns))
     }
 
     /// Whole seconds since it began.

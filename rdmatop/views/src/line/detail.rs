@@ -75,11 +75,15 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
 /// A finding: severity, age or how long it lasted, and what is wrong; of a raised one also what to do.
 fn finding(out: &mut Vec<u8>, event: &Event) {
     let Some(finding) = &event.finding else { return };
-    let age = text::age(finding.age_s(event.mono_ns));
     if event.event == EventKind::FindingClear {
-        word(out, Some(format_args!("over after {age}: {}", finding.verdict)));
+        let lasted = text::age(finding.lasted_s(event.mono_ns));
+        word(
+            out,
+            Some(format_args!("over after {lasted}: {}", finding.verdict)),
+        );
         return;
     }
+    let age = text::age(finding.age_s(event.mono_ns));
     let severity = finding.severity.name();
     word(
         out,

@@ -2,8 +2,8 @@
 //! observable. A `!` after a state means that the QP is stuck in it.
 //!
 //! `-` means unknown or not observable, never zero. `~` marks an estimate, `>=` a sum of which a part could
-//! not be read. A rate that ends with `p` is in packets, because the provider counts no bytes. `TX/s` of a
-//! port is what passed the wire, `WRTX/s` the payload of its work requests.
+//! not be read, `0-n` what is between 0 and n. A rate that ends with `p` is in packets, because the provider
+//! counts no bytes. `TX/s` of a port is what passed the wire, `WRTX/s` the payload of its work requests.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -83,8 +83,8 @@ pub(super) fn findings(out: &mut String, snapshot: &Snapshot) {
         out.push('\n');
     }
     for found in &snapshot.findings {
-        let age = text::age(found.age_s(snapshot.mono_ns));
-        let _ = writeln!(out, "{}: {} ({age})", found.severity.name(), found.verdict);
+        let when = found.when(snapshot.mono_ns);
+        let _ = writeln!(out, "{}: {} ({when})", found.severity.name(), found.verdict);
         for fact in &found.evidence {
             let _ = writeln!(out, "  seen: {fact}");
         }
@@ -392,7 +392,7 @@ fn mark(text: &str, fate: Option<&str>) -> String {
 fn mark_of(known: Known, source: Source) -> &'static str {
     match (known, source) {
         (Known::AtLeast, _) => ">=",
-        (Known::AtMost, _) => "<=",
+        (Known::AtMost, _) => "0-",
         (Known::Exact, Source::Est | Source::Psn) => "~",
         (Known::Exact, _) => "",
     }

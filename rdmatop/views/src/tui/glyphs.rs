@@ -40,8 +40,8 @@ pub struct Glyphs {
     pub victim: [&'static str; 2],
     /// A process that does what may be intended.
     pub meant: &'static str,
-    /// The signs of "at most" and "at least".
-    pub bound: [&'static str; 2],
+    /// Stands before a sum of which a part is not known.
+    pub at_least: &'static str,
     /// Marks the selected row where there is no reverse video.
     pub cursor: &'static str,
 }
@@ -65,7 +65,7 @@ pub const UNICODE: Glyphs = Glyphs {
     cause: ["▲", "△"],
     victim: ["▼", "▽"],
     meant: "i",
-    bound: ["≤", "≥"],
+    at_least: "≥",
     cursor: "›",
 };
 
@@ -88,7 +88,7 @@ pub const ASCII: Glyphs = Glyphs {
     cause: ["!", "+"],
     victim: ["O", "o"],
     meant: "i",
-    bound: ["<", ">"],
+    at_least: ">",
     cursor: ">",
 };
 
@@ -170,7 +170,7 @@ mod tests {
                 .chain(&g.eighths)
                 .chain(&g.bar)
                 .chain(&g.tree)
-                .chain(&g.bound)
+                .chain([&g.at_least])
                 .chain(&g.cause)
                 .chain(&g.victim),
         );

@@ -354,7 +354,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         }
     }
     lines.extend(next.into_iter().take(left));
-    let rest = [Some(worst.over()), state.blind().map(str::to_owned)];
+    let rest = [
+        Some(worst.over(state.snapshot.mono_ns)),
+        state.blind().map(str::to_owned),
+    ];
     for line in rest.into_iter().flatten() {
         if most > 1 && lines.len() < most {
             lines.push(text::cut(&line, room, state.glyphs.cut));

@@ -387,7 +387,7 @@ impl State {
         let bypassing =
             self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
         if self.shows(Known::AtMost) {
-            return Some("'0-n': n at most, others may have moved a part (Enter: who)");
+            return Some("'0-n': 0 to n, others may have moved a part (Enter: who)");
         }
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }

@@ -187,7 +187,7 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
     let (netdev, place) = match port.netdev.as_deref() {
         _ if is_infiniband(port) => {
             let has_signal = matches!(state, PortState::INIT | PortState::ARMED);
-            let active = ctx.active_ports().find(|port| is_infiniband(port));
+            let active = ctx.active_ports_like(port, None).next();
             let active = active.map(|port| (&*port.device, port.port));
             return fabric::bring_up(&port.device, port.port, has_signal, active);
         }

@@ -191,6 +191,15 @@ impl<'a> RuleContext<'a> {
         self.facts.ports.iter().filter(|port| port.is_active())
     }
 
+    /// ACTIVE ports of the same kind of fabric as a port, of devices in the network namespace `netns`: a program
+    /// finds no others. `None` is rdmatop's own, and that of the shell that a command is typed into.
+    fn active_ports_like(&self, port: &PortRow, netns: Option<u64>) -> impl Iterator<Item = &'a PortRow> {
+        self.active_ports().filter(move |other| {
+            let device = self.device(other.device_uid);
+            other.link_layer == port.link_layer && device.is_some_and(|device| device.netns == netns)
+        })
+    }
+
     /// Who is at the other end of a QP.
     fn peer_of(&self, qp: &QpRow) -> Option<Peer<'a>> {
         self.judgement.peer(self.facts, qp)
@@ -348,7 +357,8 @@ pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
     out
 }
 
-/// What to do about a device of another network namespace: its commands find it there alone.
+/// What to do about a device of another network namespace: its commands find it there alone. `sminfo` is not
+/// of them: it names a port of the own namespace.
 fn there(ctx: &RuleContext<'_>, symptom: &Symptom) -> Option<NextStep> {
     const OF_NETNS: [&str; 10] = [
         "dcb",

@@ -250,7 +250,8 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION)",
                     pid
                 );
-                if ctx.active_ports().any(|other| other.device_uid != device) {
+                let netns = ctx.device(device).and_then(|row| row.netns);
+                if ctx.active_ports_like(port, netns).any(|other| other.device_uid != device) {
                     step!("{}, or on another NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).", next)
                 } else {
                     step!("{}.", next)

@@ -303,8 +303,6 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
     };
     assert_eq!(words(421), (super::super::Role::Cause, "most".to_owned()));
     assert_eq!(words(450), (super::super::Role::Victim, "QPs".to_owned()));
-    let one_nic = s.devices.len() == 1;
-    assert_eq!(found.next.contains("on another NIC"), !one_nic, "{}", found.next);
     for (what, s) in [
         ("there is room for more", sharing_a_nic((16, 1.0), (1, 1.0), 0.8)),
         (
@@ -353,6 +351,54 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
     };
     assert_eq!(by_requests(false), ["port-contention"]);
     assert_eq!(by_requests(true), [""; 0]);
+}
+
+/// What to do names another NIC only where the two could use one.
+#[test]
+fn another_nic_is_named_only_if_it_is_active_and_in_the_same_namespace_and_fabric() {
+    let one = sharing_a_nic((16, 1.0), (1, 1.0), 0.95);
+    let names_another = |edit: &dyn Fn(&mut Snapshot)| {
+        let mut s = one.clone();
+        edit(&mut s);
+        let found = after(30, &s);
+        assert_eq!(ids(&found), ["port-contention"]);
+        found[0].next.contains("on another NIC")
+    };
+    let second = |s: &mut Snapshot| {
+        let (mut device, mut port) = (s.devices[0].clone(), s.ports[0].clone());
+        (device.uid, device.name) = (99, "mlx5_1".into());
+        (port.device_uid, port.device) = (99, "mlx5_1".into());
+        (port.tx_bytes, port.rx_bytes) = (None, None);
+        s.devices.push(device);
+        s.ports.push(port);
+    };
+    let with_second = |edit: fn(&mut Snapshot)| {
+        names_another(&|s| {
+            second(s);
+            edit(s);
+        })
+    };
+    assert!(!names_another(&|_| {}));
+    assert!(with_second(|_| {}));
+    assert!(
+        !with_second(|s| s.ports[1].state = Some(PortState(1))),
+        "not ACTIVE"
+    );
+    assert!(
+        !with_second(|s| s.devices[1].netns = Some(4_026_532_201)),
+        "a pod's"
+    );
+    assert!(
+        !with_second(|s| s.devices[0].netns = Some(4_026_532_201)),
+        "a pod has one NIC"
+    );
+    assert!(with_second(|s| for device in &mut s.devices {
+        device.netns = Some(4_026_532_201);
+    }));
+    assert!(
+        !with_second(|s| s.ports[1].link_layer = Some("InfiniBand".into())),
+        "another fabric"
+    );
 }
 
 #[test]

@@ -166,15 +166,18 @@ proptest! {
 fn when_a_finding_was_so_is_told_from_whether_it_still_is() {
     let when = |age: u64, quiet: u64| {
         let mut found = testkit::full::snapshot().findings[0].clone();
+        found.id = FindingId::LinkErrors;
         (found.since_mono_ns, found.seen_mono_ns) = ((100 - age) * S, (100 - quiet) * S);
-        found.when(100 * S)
+        let over = found.over(100 * S);
+        let shown = over.rsplit_once("; shown ").unwrap().1;
+        [found.when(100 * S), found.when_short(100 * S), shown.to_owned()]
     };
     for (age, quiet, words) in [
-        (21, 0, "for 21s"),
-        (21, 4, "for 21s"),
-        (21, 21, "21s ago"),
-        (21, 17, "17s ago"),
-        (40, 12, "for 28s until 12s ago"),
+        (21, 0, ["for 21s", "21s", "until 60s later"]),
+        (21, 4, ["for 21s", "21s", "until 60s later"]),
+        (21, 21, ["21s ago", "21s ago", "39s more"]),
+        (21, 17, ["17s ago", "17s ago", "43s more"]),
+        (40, 12, ["for 28s until 12s ago", "12s ago", "48s more"]),
     ] {
         assert_eq!(when(age, quiet), words);
     }

@@ -118,8 +118,8 @@ pub(in crate::tui) fn what(c: &Ctx<'_>, e: &Event) -> Cell {
     }
     if let Some(finding) = &e.finding {
         if e.event == EventKind::FindingClear {
-            let age = rdmatop_base::text::age(finding.age_s(e.mono_ns));
-            add(format!("over after {age}:"), Tone::Good);
+            let lasted = rdmatop_base::text::age(finding.lasted_s(e.mono_ns));
+            add(format!("over after {lasted}:"), Tone::Good);
         }
         add(finding.verdict.clone(), Tone::Normal);
     }

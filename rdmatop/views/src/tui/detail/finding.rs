@@ -7,15 +7,12 @@ use super::super::state::State;
 use super::super::text;
 use super::super::theme::Tone;
 use super::long;
-use rdmatop_base::text::age;
 
 pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
     let tone = finding_tone(found.severity);
     let mut out = Cell::lines(&found.verdict, width, tone);
-    let since = age(found.age_s(state.snapshot.mono_ns));
-    out.push(
-        Cell::new("since ", Tone::Dim).and(format!("{since} ({})", found.severity.name()), Tone::Normal),
-    );
+    let when = found.when(state.snapshot.mono_ns);
+    out.push(Cell::new("when  ", Tone::Dim).and(format!("{when} ({})", found.severity.name()), Tone::Normal));
     for fact in &found.evidence {
         out.extend(long("seen ", fact, width));
     }

@@ -73,7 +73,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     let counters = [p.traffic.tx_bytes, p.traffic.rx_bytes];
     if let Some(explained) = p.psn_explains {
         return Some(format!(
-            "~ at most 5 % wrong, 0-n at most n: shares of what its ports moved, by the PSNs of their QPs, which explain {} % of the \
+            "~ at most 5 % wrong, 0-n between 0 and n: shares of what its ports moved, by the PSNs of their QPs, which explain {} % of the \
              ports' packets.",
             (explained * 100.0).floor()
         ));
@@ -109,7 +109,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
-        "0-n, at most n: TX and RX are what its ports moved, and {} may have moved a part of it.",
+        "0-n, between 0 and n: TX and RX are what its ports moved, and {} may have moved a part of it.",
         names(others().filter(may_share))
     );
     // Where it is less than its ports moved, that may be for what bound counters have of others.
@@ -345,7 +345,7 @@ mod tests {
         };
         assert!(fast(24e6).contains("A shorter --delay may give shares."));
         assert!(!fast(12e6).contains("--delay"));
-        let line = "0-n, at most n: TX and RX are what its ports moved, and ucx_perftest (7700) may have moved a part of it.";
+        let line = "0-n, between 0 and n: TX and RX are what its ports moved, and ucx_perftest (7700) may have moved a part of it.";
         assert_eq!(said("eight-17-devx", 7100), line);
         // A call was counted whose record was lost.
         let made = said_after("eight-17-devx", 7100, |snapshot| {

@@ -183,7 +183,7 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
         return Cell::new(format!("{name} -"), Tone::Dim);
     };
     // A part of the sum is unknown: the shown value is a lower bound.
-    let floor = if sum.partial { state.glyphs.bound[1] } else { "" };
+    let floor = if sum.partial { state.glyphs.at_least } else { "" };
     let value = format!(
         "{floor}{}{}",
         format::si(state.settings.units.of_bytes(rate)),
@@ -194,7 +194,7 @@ fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
 
 fn requests(state: &State) -> Cell {
     let sum = state.snapshot.judgement.totals.wr;
-    let floor = if sum.partial { state.glyphs.bound[1] } else { "" };
+    let floor = if sum.partial { state.glyphs.at_least } else { "" };
     let text = format::known(sum.known(), |r| format!("{floor}{}/s", format::si(r)));
     let tone = if sum.known().is_some() {
         Tone::Normal
@@ -207,7 +207,7 @@ fn requests(state: &State) -> Cell {
 fn states(state: &State) -> Vec<Cell> {
     let totals = &state.snapshot.judgement.totals;
     let floor = if totals.qps_are_partial {
-        state.glyphs.bound[1]
+        state.glyphs.at_least
     } else {
         ""
     };

@@ -53,9 +53,13 @@ pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
     out.push(entry("-", "not known or not observable; never a 0"));
     out.push(entry("0", "counted, and nothing happened"));
     out.extend(causes(state));
-    out.push(entry("~", "in front of a number: derived, not counted"));
+    out.extend(wrapped(
+        "~",
+        "in front of a number: derived, not counted; of a process's TX and RX within 5 %",
+    ));
+    out.push(entry("0-n", "between 0 and n: others may have moved a part of n"));
     out.push(entry(
-        &format!("> {}", state.glyphs.bound[1]),
+        &format!("> {}", state.glyphs.at_least),
         "in front of a number: at least; a part of it is not known",
     ));
     let [cause, victim] = [state.glyphs.cause, state.glyphs.victim].map(|signs| signs.join(" "));

@@ -91,7 +91,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     let totals = &snapshot.judgement.totals;
     let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
     let is_bound = sums.any(|sum| sum.partial && sum.known().is_some());
-    let of_sums = is_bound.then_some(state.glyphs.bound[1]);
+    let of_sums = is_bound.then_some(state.glyphs.at_least);
     let of_rows = state
         .shows(Known::AtLeast)
         .then_some(">")
@@ -105,7 +105,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         out.push(("~".to_owned(), "within 5 %"));
     }
     if state.shows(Known::AtMost) {
-        out.push(("0-n".to_owned(), "n at most"));
+        out.push(("0-n".to_owned(), "between 0 and n"));
     }
     for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
         let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));

@@ -195,11 +195,11 @@ fn labels(ports: &[PortRow], room: usize) -> (Vec<String>, usize) {
     (short, widest)
 }
 
-/// Adds how many links of a bond are up, and how many it has.
+/// Adds how many links of a bond are up, if that is known of each, and how many it has.
 fn with_links(ports: &[PortRow], mut names: Vec<String>) -> Vec<String> {
     for (port, name) in ports.iter().zip(&mut names) {
         if let Some(bond) = &port.bond {
-            let _ = write!(name, " {}/{}", bond.up().count(), bond.members.len());
+            let _ = write!(name, " {} up", bond.links_up());
         }
     }
     names
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn a_bond_says_how_many_of_its_links_are_up() {
-        let mut two = ports(&["mlx5_bond_0", "mlx5_bond_1"]);
-        for (port, second) in two.iter_mut().zip([true, false]) {
+        let mut bonds = ports(&["mlx5_bond_0", "mlx5_bond_1", "mlx5_bond_2"]);
+        for (port, second) in bonds.iter_mut().zip([Some(true), Some(false), None]) {
             let link = |up| Member {
                 name: "eth0".into(),
-                up: Some(up),
+                up,
                 outside: false,
                 rate_bps: None,
                 tx_bytes: None,
@@ -311,11 +311,12 @@ mod tests {
             };
             port.bond = Some(Bond {
                 mode: None,
-                members: [link(true), link(second)].into(),
+                members: [link(Some(true)), link(second)].into(),
             });
         }
-        assert_eq!(labels(&two, 69).0, ["mlx5_bond_0 2/2", "mlx5_bond_1 1/2"]);
-        assert_eq!(labels(&two, 40).0, ["0 2/2", "1 1/2"]);
+        let whole = ["mlx5_bond_0 2/2 up", "mlx5_bond_1 1/2 up", "mlx5_bond_2 ?/2 up"];
+        assert_eq!(labels(&bonds, 109).0, whole);
+        assert_eq!(labels(&bonds, 60).0, ["0 2/2 up", "1 1/2 up", "2 ?/2 up"]);
     }
 
     #[test]

@@ -194,3 +194,34 @@ fn the_screen_the_text_and_the_json_agree() {
         hold(snapshot);
     }
 }
+
+/// The line above the tables, the row of the process, the page of the finding, and `--once`.
+#[test]
+fn all_say_the_same_of_when_a_finding_was_so() {
+    const S: u64 = 1_000_000_000;
+    for (age, quiet, long, short) in [
+        (21, 0, "for 21s", "21s"),
+        (21, 20, "20s ago", "20s ago"),
+        (40, 16, "for 24s until 16s ago", "16s ago"),
+    ] {
+        let mut s = full::snapshot();
+        let mut found = s.findings[0].clone();
+        s.mono_ns = 100 * S;
+        (found.since_mono_ns, found.seen_mono_ns) = ((100 - age) * S, (100 - quiet) * S);
+        let (verdict, words) = (found.verdict.clone(), format!("{short} {}", found.short));
+        s.findings = vec![found].into();
+        let mut shown = state(s, Tab::Processes, (200, 50));
+        let tables = screen(&shown);
+        assert!(
+            tables.contains(&format!("critical {long}: {verdict}")),
+            "{tables}"
+        );
+        assert!(tables.contains(&words), "{words}\n{tables}");
+        let text = line::once::page(&shown.snapshot);
+        assert!(text.contains(&format!("critical: {verdict} ({long})")), "{text}");
+        shown = state((*shown.snapshot).clone(), Tab::Findings, (200, 50));
+        shown.detail = Detail::Full;
+        let page = screen(&shown);
+        assert!(page.contains(&format!("when  {long} (critical)")), "{page}");
+    }
+}
