@@ -206,7 +206,12 @@ fn no_size_panics() {
 fn a_bond_with_a_link_of_unknown_state_does_not_say_how_many_are_up() {
     let mut s = rdmatop_model::testkit::full::snapshot();
     let bonds = || s.ports.iter().filter_map(|port| port.bond.as_ref());
-    assert_eq!(bonds().map(|bond| bond.links_up()).collect::<Vec<_>>(), ["2/2"]);
+    assert_eq!(
+        bonds()
+            .map(rdmatop_model::snapshot::Bond::links_up)
+            .collect::<Vec<_>>(),
+        ["2/2"]
+    );
     let told = |s: &Snapshot| {
         let both = [Tab::Processes, Tab::Devices].map(|tab| screen(&state(s.clone(), tab, (200, 50))));
         both.join("\n")
