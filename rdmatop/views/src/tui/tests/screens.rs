@@ -201,3 +201,39 @@ fn no_size_panics() {
         }
     }
 }
+
+#[test]
+fn a_bond_with_a_link_of_unknown_state_does_not_say_how_many_are_up() {
+    let mut s = rdmatop_model::testkit::full::snapshot();
+    let bonds = || s.ports.iter().filter_map(|port| port.bond.as_ref());
+    assert_eq!(
+        bonds()
+            .map(rdmatop_model::snapshot::Bond::links_up)
+            .collect::<Vec<_>>(),
+        ["2/2"]
+    );
+    let told = |s: &Snapshot| {
+        let both = [Tab::Processes, Tab::Devices].map(|tab| screen(&state(s.clone(), tab, (200, 50))));
+        both.join("\n")
+    };
+    assert!(told(&s).contains(" 2/2 up"), "{}", told(&s));
+    for up in [None, Some(false)] {
+        let bond = s.ports.iter_mut().find_map(|port| port.bond.as_mut()).unwrap();
+        let mut members = bond.members.to_vec();
+        members[0].up = up;
+        bond.members = members.into();
+        let words = if up.is_none() { " ?/2 up" } else { " 1/2 up" };
+        let page = told(&s);
+        assert!(page.matches(words).count() >= 3, "Tx, Rx and NETDEV:\n{page}");
+        assert!(!page.contains("2/2"), "{page}");
+    }
+}
+
+#[test]
+fn the_help_explains_each_sign_before_a_number() {
+    let lines = super::super::render::help_lines(&state(testkit::busy(), Tab::Processes, (200, 50)));
+    for sign in ["~", "0-n", "> "] {
+        let is_it = |line: &str| line.trim_start().starts_with(sign);
+        assert!(lines.iter().any(|line| is_it(&line.text())), "{sign}");
+    }
+}
