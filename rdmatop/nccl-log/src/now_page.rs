@@ -87,8 +87,8 @@ fn cell(value: Option<f64>, is_bound: bool) -> String {
     }
 }
 
-/// Bytes per second one way. A share by PSN has a `~`, an upper bound is `0-n`: these are of the counter, which
-/// has no READs to be moved to the other direction.
+/// Bytes per second one way. A share by PSN has a `~`, an upper bound is `0-n`: these are of the counter,
+/// which has no READs to be moved to the other direction.
 fn way(certain: Option<f64>, counter: Option<&Counter>, is_bound: bool) -> String {
     let sign = match counter.map(|counter| (counter.source, counter.rate_known())) {
         Some((_, Known::AtMost)) => "0-",

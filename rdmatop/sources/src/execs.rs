@@ -7,7 +7,8 @@
 //! of the reader's whole process ends the wait.
 //!
 //! So a thread reads these, and is left behind when it hangs. The process is asked again when that thread has
-//! come back. What a process looks like decides only how long it is waited for, because that is its own doing.
+//! come back. What a process looks like decides only how long it is waited for, because that is its own
+//! doing.
 
 use std::{
     collections::BTreeMap,
@@ -90,7 +91,8 @@ fn dir(root: &Root, pid: u32) -> PathBuf {
 }
 
 /// Whether a process looks as if it were in execve(2) after it has given up its old program and before the
-/// new one is loaded: then it has memory and no code in it. A program can be made that looks so while it runs.
+/// new one is loaded: then it has memory and no code in it. A program can be made that looks so while it
+/// runs.
 fn looks_in_exec(dir: &Path) -> bool {
     let statm = root::read(&dir.join("statm"), 256).unwrap_or_default();
     let statm = String::from_utf8_lossy(&statm);

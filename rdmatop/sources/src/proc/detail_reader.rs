@@ -69,8 +69,8 @@ impl DetailReader {
                 break;
             }
         }
-        // The number must still be this process's, and it must say so: facts of two processes are not mixed. This also detects a
-        // number that was reused before the first read.
+        // The number must still be this process's, and it must say so: facts of two processes are not mixed.
+        // This also detects a number that was reused before the first read.
         reading.ended = key(&self.root, process.pid) != Some(process);
         reading
     }

@@ -191,8 +191,8 @@ impl<'a> RuleContext<'a> {
         self.facts.ports.iter().filter(|port| port.is_active())
     }
 
-    /// ACTIVE ports of the same kind of fabric as a port, of devices in the network namespace `netns`: a program
-    /// finds no others. `None` is rdmatop's own, and that of the shell that a command is typed into.
+    /// ACTIVE ports of the same kind of fabric as a port, of devices in the network namespace `netns`: a
+    /// program finds no others. `None` is rdmatop's own, and that of the shell that a command is typed into.
     fn active_ports_like(&self, port: &PortRow, netns: Option<u64>) -> impl Iterator<Item = &'a PortRow> {
         self.active_ports().filter(move |other| {
             let device = self.device(other.device_uid);

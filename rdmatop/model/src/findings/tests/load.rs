@@ -355,7 +355,7 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
 
 /// What to do names another NIC only where the two could use one.
 #[test]
-fn another_nic_is_named_only_if_it_is_active_and_in_the_same_namespace_and_fabric() {
+fn another_nic_is_named_only_if_active_and_of_this_namespace_and_fabric() {
     let one = sharing_a_nic((16, 1.0), (1, 1.0), 0.95);
     let names_another = |edit: &dyn Fn(&mut Snapshot)| {
         let mut s = one.clone();
