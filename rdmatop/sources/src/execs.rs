@@ -11,6 +11,7 @@
 //! doing.
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -156,10 +157,28 @@ pub(crate) fn each<R: Send + 'static>(
     work: impl Fn(&Root, u32) -> R + Send + Sync + 'static,
     mut take: impl FnMut(u32, Option<R>) -> ControlFlow<()>,
 ) {
-    let (pids, work) = (Arc::new(pids.into_iter().gather::<Vec<u32>>()), Arc::new(work));
-    let ask = |root: &Root, pid, work: &dyn Fn(&Root, u32) -> R| {
-        (!is_left_alone(root, pid)).then(|| work(root, pid))
+    let work = move |root: &Root, pid| -> Answer { Box::new(work(root, pid)) };
+    let mut take = |pid, answer: Option<Answer>| {
+        let answer = answer.and_then(|answer| answer.downcast().ok());
+        take(pid, answer.map(|answer| *answer))
     };
+    let work: Arc<Ask> = Arc::new(work);
+    each_answer(root, pids.into_iter().gather(), &work, &mut take);
+}
+
+/// What `work` returned: of any type, so that threads and channels are compiled once.
+type Answer = Box<dyn Any + Send>;
+type Ask = dyn Fn(&Root, u32) -> Answer + Send + Sync;
+
+/// As [`each`].
+fn each_answer(
+    root: &Root,
+    pids: Vec<u32>,
+    work: &Arc<Ask>,
+    take: &mut dyn FnMut(u32, Option<Answer>) -> ControlFlow<()>,
+) {
+    let pids = Arc::new(pids);
+    let ask = |root: &Root, pid, work: &Ask| (!is_left_alone(root, pid)).then(|| work(root, pid));
     let mut done = 0;
     while done < pids.len() {
         let (sender, answers) = sync_channel(AHEAD);
@@ -198,7 +217,7 @@ pub(crate) fn each<R: Send + 'static>(
             } else {
                 // Without a thread only who does not look as if he kept it waiting is asked.
                 let waits = looks_in_exec(&dir(root, *pid));
-                Ok((!waits).then(|| ask(root, *pid, &*work)).flatten())
+                Ok((!waits).then(|| ask(root, *pid, &**work)).flatten())
             };
             let got = got.or_else(|_| {
                 let mut known = known();
