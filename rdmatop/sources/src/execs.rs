@@ -192,7 +192,7 @@ fn each_answer(
             let (root, pids, work, stop) = (
                 root.clone(),
                 Arc::clone(&pids),
-                Arc::clone(&work),
+                Arc::clone(work),
                 Arc::clone(&stop),
             );
             let own = Run(run);
