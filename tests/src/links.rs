@@ -25,7 +25,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Makes so many.
+    /// Makes `count` links, each with a SoftRoCE device at both ends.
     pub fn up(count: usize) -> Result<Self> {
         let links = Self { count };
         let mut script = String::from("set -e; modprobe veth\n");

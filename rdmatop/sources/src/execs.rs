@@ -170,7 +170,7 @@ pub(crate) fn each<R: Send + 'static>(
 type Answer = Box<dyn Any + Send>;
 type Ask = dyn Fn(&Root, u32) -> Answer + Send + Sync;
 
-/// As [`each`].
+/// Does what [`each`] does, for answers of any type.
 fn each_answer(
     root: &Root,
     pids: Vec<u32>,

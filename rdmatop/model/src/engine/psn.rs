@@ -17,7 +17,7 @@ pub(super) struct Psn {
     last: Option<(u32, bool)>,
 }
 
-/// The 24 bits of a PSN.
+/// A PSN has these 24 bits, and goes round.
 pub(super) const MASK: u32 = 0xff_ffff;
 
 /// Packets of a port, both ways, between two dumps.

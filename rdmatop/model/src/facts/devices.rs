@@ -23,14 +23,14 @@ pub enum DeviceState {
     Removing,
 }
 
-/// A device.
+/// An RDMA device, as the views show it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceRow {
     /// Unique in this run: a re-added device is another one.
     pub uid: u64,
     /// Kernel index; `None` for a device that was being removed when it was first seen.
     pub index: Option<u32>,
-    /// The provider's name.
+    /// The device's name, which the kernel lets root change.
     pub name: Arc<str>,
     /// Whether it is being removed; `None` when no reading has listed it.
     pub state: Option<DeviceState>,
@@ -56,19 +56,19 @@ pub struct DeviceRow {
     /// PCI Express link: negotiated, and what the device is capable of.
     #[serde(skip)]
     pub pcie: Option<[PcieLink; 2]>,
-    /// QPs.
+    /// How many QPs the kernel lists on it now.
     pub qps: Option<u64>,
-    /// CQs.
+    /// How many CQs the kernel lists on it now.
     pub cqs: Option<u64>,
-    /// MRs.
+    /// How many MRs the kernel lists on it now.
     pub mrs: Option<u64>,
-    /// PDs.
+    /// How many PDs the kernel lists on it now.
     pub pds: Option<u64>,
-    /// rdma_cm ids.
+    /// How many ids of rdma_cm the kernel lists on it now.
     pub cm_ids: Option<u64>,
-    /// User contexts.
+    /// How many user contexts the kernel lists on it now.
     pub ctxs: Option<u64>,
-    /// SRQs.
+    /// How many SRQs the kernel lists on it now.
     pub srqs: Option<u64>,
     /// The most QPs that the device may have, as its driver said when it registered the device; `None` until
     /// one is made while rdmatop runs.
@@ -224,7 +224,7 @@ impl Bond {
 /// A network device of a [`Bond`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Member {
-    /// The provider's name.
+    /// Name of the network device.
     pub name: Arc<str>,
     /// Whether its link is up and in the aggregate of the bond; `None` when that could not be read.
     pub up: Option<bool>,
@@ -239,7 +239,7 @@ pub struct Member {
     pub rx_bytes: Option<Counter>,
 }
 
-/// A port.
+/// A port of a device, as the views show it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortRow {
     /// [`DeviceRow::uid`].
@@ -387,7 +387,7 @@ impl PortRow {
 /// A number under the provider's name that may fall: it has a present value, and neither a total nor a rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gauge {
-    /// The provider's name.
+    /// The name that the provider gives it.
     pub name: Arc<str>,
     /// What it means, a sentence without its full stop.
     #[serde(skip)]
@@ -401,7 +401,7 @@ pub struct Gauge {
 /// A counter under the provider's name, as the provider counts it.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedCounter {
-    /// The provider's name.
+    /// The name that the provider gives it.
     pub name: Arc<str>,
     /// Bytes that one count stands for: 4 for data counters of the InfiniBand specification, which count
     /// words of 4 bytes. `None`: the name says what is counted.

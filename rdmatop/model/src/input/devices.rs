@@ -198,7 +198,7 @@ pub enum RawSource {
 /// A counter as a provider names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawReading {
-    /// The provider's name.
+    /// The name that the provider gives it.
     pub name: Arc<str>,
     /// Value as the kernel reports it, in the provider's unit. `None`: the counter exists but could not be
     /// read, so a sum that includes it is a lower bound.
