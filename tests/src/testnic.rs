@@ -223,6 +223,15 @@ impl TestNic {
 }
 
 impl Port {
+    /// Returns another port of its device.
+    #[must_use]
+    pub fn beside(&self, number: u32) -> Self {
+        Self {
+            file: self.file.with_file_name(number.to_string()),
+            device: self.device.clone(),
+        }
+    }
+
     /// Sends orders to the module, one per line.
     pub fn order(&self, lines: &str) -> Result<()> {
         fs::write(&self.file, lines).with_context(|| format!("{}: {lines}", self.file.display()))

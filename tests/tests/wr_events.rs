@@ -5,12 +5,12 @@ use std::{cell::Cell, collections::BTreeMap, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
-    child::output,
+    child::{Child, output},
     device::Device,
     kernel::{self, Preemption},
     lab::{self, DEVICE, Lab},
     perftest::{Accounts, Perftest},
-    rdmatop::{Trace, Traced},
+    rdmatop::{END, Trace, Traced},
     table::{Table, say},
     traffic::{self, Traffic, id, number},
     work::{Sum, list, pick, sum},
@@ -449,6 +449,48 @@ fn beside_posts(lab: &Lab, skips: &Skips) -> Result<()> {
         "no {told:?} in {:?}",
         traced.stderr
     );
+    Ok(())
+}
+
+/// Twenty-five processes, each of which keeps to its share, leave nothing together: their user has a share too.
+#[test]
+fn many_posters_of_one_user_lose_their_own_records_alone() -> Result<()> {
+    let Some(lab) = Lab::enter_data_path("many posters of one user") else {
+        return Ok(());
+    };
+    held("many posters of one user", |skips| beside_many(&lab, skips))
+}
+
+fn beside_many(lab: &Lab, skips: &Skips) -> Result<()> {
+    let trace = start(&[], &[("RDMATOP_WR_RING_BYTES", "1048576")])?;
+    trace.child.signal(libc::SIGSTOP)?;
+    // Five at a time, which is enough: what they leave in the buffer stays, as nobody reads it.
+    let script = "for lap in 1 2 3 4 5; do for n in 1 2 3 4 5; do \"$0\" --count 400 & done; wait; done";
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--memlock=unlimited", "setpriv", "--reuid=65534", "--regid=65534"])
+        .args(["--clear-groups", "sh", "-c", script])
+        .arg(traffic::path("timed-posts")?);
+    let mut many = Child::spawn(&mut command)?;
+    many.succeed(END * 2)?;
+    let done = many.out.all().len();
+    ensure!(done == 25, "{done} ended: {}", many.err.text());
+    let neighbour = Traffic::start("timed-posts", &["--wait", "--count", "20"])?;
+    let beside = neighbour.ready()?;
+    neighbour.finish()?;
+    trace.child.signal(libc::SIGCONT)?;
+    let traced = skips.stop(trace)?;
+    let all = sum(&traced)?;
+    say(&format!("25 posters: {all:?}"));
+    // A post and an end of each WRITE.
+    ensure!(all.happened == 2 * (25 * 400 + 20), "{all:?}");
+    ensure!(all.lost > 0, "there was room for all: nothing was tested");
+    let own = traced.events.pid(id(&beside, "pid")?);
+    let mut table = Table::default();
+    for kind in ["wr_post", "wr_done"] {
+        table.equal("neighbour", kind, 20, Some(own.kind(kind).len() as u64));
+    }
+    table.check(lab, "work requests beside many posters of another user");
     Ok(())
 }
 

@@ -66,10 +66,10 @@ int raw_context(const char *file, const char **step)
 	return fd;
 }
 
-/* A QP of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
+/* A QP of `port` of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
  * the command that failed. */
-int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu, uint32_t *qpn,
-		     const char **step)
+int raw_connected_qp(const char *file, unsigned int port, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu,
+		     uint32_t *qpn, const char **step)
 {
 	CMD(ib_uverbs_alloc_pd) pd = { 0 };
 	CMD(ib_uverbs_create_cq) cq = { .body = { .cqe = 16, .comp_channel = -1 } };
@@ -99,8 +99,8 @@ int raw_connected_qp(const char *file, const uint8_t *gid, unsigned int sgid_ind
 	rc = command(fd, IB_USER_VERBS_CMD_CREATE_QP, &qp, sizeof(qp), &qp_is, sizeof(qp_is));
 	if (rc)
 		return rc;
-	to.dest.port_num = 1;
-	to.port_num = 1;
+	to.dest.port_num = port;
+	to.port_num = port;
 	*step = "MODIFY_QP to INIT";
 	rc = modify(fd, qp_is.qp_handle, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, to);
 	if (rc)

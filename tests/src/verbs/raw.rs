@@ -16,6 +16,7 @@ unsafe extern "C" {
     safe fn raw_devx_destroy(fd: c_int, handle: c_int) -> c_int;
     fn raw_connected_qp(
         file: *const c_char,
+        port: u32,
         gid: *const u8,
         sgid_index: u32,
         path_mtu: u32,
@@ -33,11 +34,13 @@ pub struct RawQp {
 }
 
 impl RawQp {
-    /// Makes a QP of port 1 of `device` in RTS, which sends to itself from the GID at `sgid_index` with
+    /// Makes a QP in RTS of a port, `DEVICE` (its port 1) or `DEVICE/PORT`, which sends to itself from the GID at `sgid_index` with
     /// packets of `mtu` bytes; `away`: to its number at an address that is not the device's.
-    pub fn connected(device: &str, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
+    pub fn connected(port: &str, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
+        let (device, port) = port.split_once('/').unwrap_or((port, "1"));
+        let port: u32 = port.parse().with_context(|| format!("{device}/{port}"))?;
         let file = CString::new(uverbs_file(device)?)?;
-        let mut gid = gid(device, sgid_index)?;
+        let mut gid = gid(device, port, sgid_index)?;
         gid[15] ^= u8::from(away) << 7;
         // enum ibv_mtu: 256 bytes are 1.
         let path_mtu = mtu.ilog2() - 7;
@@ -47,6 +50,7 @@ impl RawQp {
         let fd = unsafe {
             raw_connected_qp(
                 file.as_ptr(),
+                port,
                 gid.as_ptr(),
                 sgid_index,
                 path_mtu,
@@ -119,8 +123,8 @@ pub fn uverbs_file(device: &str) -> Result<String> {
     Ok(format!("/dev/infiniband/{name}"))
 }
 
-fn gid(device: &str, index: u32) -> Result<[u8; 16]> {
-    let path = format!("/sys/class/infiniband/{device}/ports/1/gids/{index}");
+fn gid(device: &str, port: u32, index: u32) -> Result<[u8; 16]> {
+    let path = format!("/sys/class/infiniband/{device}/ports/{port}/gids/{index}");
     let text = fs::read_to_string(&path).with_context(|| path.clone())?;
     let digits = text.trim().replace(':', "");
     let number = u128::from_str_radix(&digits, 16).with_context(|| format!("{path}: {text}"))?;

@@ -1,7 +1,10 @@
 //! Bytes of processes by the ports of cards whose driver counts what a test adds, to the last byte.
 
+use std::process::Command;
+
 use anyhow::{Context as _, Result, ensure};
 use rdmatop_tests::{
+    child::output,
     lab::Lab,
     rdmatop::Window,
     snapshot::{Row, Snapshot},
@@ -113,5 +116,40 @@ fn a_process_alone_on_a_card_s_port_has_what_the_driver_counted() -> Result<()> 
         sample.process(agent.pid).is_err(),
         "a process without QPs, MRs and calls has a row"
     );
+    Ok(())
+}
+
+#[test]
+fn two_ports_of_one_card_have_each_their_own_user_and_bytes() -> Result<()> {
+    let test = "bytes by two ports of a card";
+    let Some(_lab) = Lab::enter(test) else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load(test)? else {
+        return Ok(());
+    };
+    for name in ["two0", "two1"] {
+        output(Command::new("ip").args(["link", "add", name, "type", "dummy"]))?;
+        output(Command::new("ip").args(["link", "set", name, "up"]))?;
+    }
+    let wish = Wish::mlx5("mlx5_0").set("uverbs", "1").set("ports", "2");
+    let first = nic.add(&wish.set("netdevs", "two0,two1"))?;
+    let ports = [first.beside(1), first.beside(2)];
+    let window = Window::open(&[])?;
+    // Each has the whole card open, and a QP of one port.
+    let users = [hold("mlx5_0/1", "", 0)?, hold("mlx5_0/2", "", 0)?];
+    for ((port, sent), received) in ports.iter().zip(SENT).zip(RECEIVED) {
+        port.grow("port_xmit_data", sent)?;
+        port.grow("port_rcv_data", received)?;
+    }
+    window.wait_looks(10)?;
+    let sample = window.close()?;
+    for (port, user) in users.iter().enumerate() {
+        whole(&sample, user.pid, port).with_context(|| format!("port {}", port + 1))?;
+    }
+    drop((users, nic));
+    for name in ["two0", "two1"] {
+        output(Command::new("ip").args(["link", "delete", name]))?;
+    }
     Ok(())
 }
