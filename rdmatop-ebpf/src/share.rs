@@ -6,8 +6,9 @@
 //!   of the free space that it found. The programs count its bytes from the end of the ring buffer at the
 //!   first such record, and anew when the reader has come to there.
 //! * While it is more than fifteen sixteenths full, the same holds for all processes of a user together, so
-//!   that one who has many does not get around their shares. The user is the caller's real one, in the
-//!   initial user namespace, which a process without rights cannot change. Why so late: a job of one user
+//!   that one who has many does not get around their shares. The user is the process's real one, in the
+//!   initial user namespace, which a process without rights cannot change, as of its last record in a call
+//!   of its own: most ends of work requests come in the driver's task or in an interrupt. Why so late: a job of one user
 //!   loses nothing that fits as long as it has up to seven processes, which can fill no more by their own
 //!   shares.
 //!
@@ -126,15 +127,12 @@ fn fits(unread: *mut Unread, bytes: u64, most: u64, [read_to, written_to]: [u64;
     true
 }
 
-/// The unread records of the user of process `pid`, if that is the current process: whoever else runs, as a
-/// worker of the kernel for rdma_cm or an interrupted process, has no part in the record. A user without an
-/// entry gets one, while there is room.
+/// The unread records of a process's user, in the ring buffer that `which` says. `user` is [`Caller::user`]:
+/// processes whose user is not known have one entry together. A user without an entry gets one, while there
+/// is room.
 #[inline(always)]
-fn of_user(whose: u64) -> Option<*mut Unread> {
-    if caller() != whose as u32 {
-        return None;
-    }
-    let uid = u64::from(bpf_get_current_uid_gid() as u32) | whose & WORK;
+fn of_user(user: u32, which: u64) -> Option<*mut Unread> {
+    let uid = u64::from(user) | which;
     if let Some(unread) = USERS.get_ptr_mut(&uid) {
         return Some(unread);
     }
@@ -168,8 +166,7 @@ pub(crate) fn is_refused(ring: &RingBuf, which: u64, bytes: u64, whose: impl FnO
     is_over_share(u64::from(whose()) | which, bytes, size - unread, read, written) != 0
 }
 
-/// Whether a record of `bytes` would exceed the share of the process in `whose`, or that of the caller's
-/// user; if so, it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and
+/// Whether a record of `bytes` would exceed the share of the process in `whose`, or that of its user; if so, it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and
 /// `written_to` are its positions. `whose` has [`WORK`] for that of work requests.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -182,12 +179,14 @@ extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, wri
     // SAFETY: the map checked the pointer.
     let own = unsafe {
         write_volatile(&raw mut (*place).used_ns, now());
-        // Another process, as a worker of the kernel, may have taken the place for this one.
-        if read_volatile((&raw const (*place).comm).cast::<u8>()) == 0
-            && read_volatile(&raw const (*place).pid) == caller()
-            && caller() != 0
-        {
-            generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
+        // Whoever else runs, as a worker of the kernel or an interrupted process, has no part in the record.
+        if read_volatile(&raw const (*place).pid) == caller() && caller() != 0 {
+            let user = (bpf_get_current_uid_gid() as u32).wrapping_add(1);
+            write_volatile(&raw mut (*place).user, user);
+            // A worker may have taken the place for this process.
+            if read_volatile((&raw const (*place).comm).cast::<u8>()) == 0 {
+                generated::bpf_get_current_comm((&raw mut (*place).comm).cast(), COMM_LEN as u32);
+            }
         }
         if whose & WORK == 0 {
             &raw mut (*place).unread
@@ -197,7 +196,9 @@ extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, wri
     };
     let size = free + written_to - read_to;
     if fits(own, bytes, free / 4, at) {
-        if free >= size / 16 || of_user(whose).is_none_or(|all| fits(all, bytes, free / 4, at)) {
+        // SAFETY: as above.
+        let user = unsafe { read_volatile(&raw const (*place).user) };
+        if free >= size / 16 || of_user(user, whose & WORK).is_none_or(|all| fits(all, bytes, free / 4, at)) {
             return 0;
         }
         // The record is not written, so it is not among those that the process has unread.
