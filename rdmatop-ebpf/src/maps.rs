@@ -301,8 +301,7 @@ pub(crate) struct VerbCall {
 pub(crate) struct QpKnown {
     /// Number in `QP_SLOTS`, or one of `counters::place`.
     pub(crate) slot: u32,
-    /// Bits of `event::flag`: those about owner and device, `KTHREAD` when the owner is a kernel thread, and
-    /// `CREATED`.
+    /// Bits of `event::flag`: those about owner and device, and `CREATED`.
     pub(crate) flags: u16,
     /// `IB_QPS_*`, `UNKNOWN_U8` when not known.
     pub(crate) state: u8,

@@ -37,7 +37,7 @@ use crate::{
     offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
     providers::Any,
     record,
-    task::{Depth, entry, now},
+    task::{entry, now},
     vacancy::{give_back, take_slot},
     words::{fence, zeroed},
 };
@@ -259,7 +259,7 @@ extern "C" fn adopt(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = place_of(qp, &OFF_QP_RES);
-    identify(known, qp, entry(&mut StructBuffer::uninit(), res), Depth::Whole);
+    identify(known, qp, entry(&mut StructBuffer::uninit(), res));
     // A QP gets no slot here: when a modify calls this, too little stack is left to set one up.
     rest(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {

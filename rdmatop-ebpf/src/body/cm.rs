@@ -16,7 +16,7 @@ use crate::{
         place_of, read, read_into,
     },
     share::caller,
-    task::{Depth, device, entry, owner, stamp},
+    task::{device, entry, owner, stamp},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
@@ -39,14 +39,11 @@ pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
     send_for(
+        false,
         || whose(res),
         |record: &mut CmRecord| {
             stamp(&mut record.prefix, kind::CM, id_priv);
-            owner(
-                &mut record.prefix,
-                entry(&mut StructBuffer::uninit(), res),
-                Depth::Name,
-            );
+            owner(&mut record.prefix, entry(&mut StructBuffer::uninit(), res));
             device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
             record.what = WHAT;
             record.cm_id = cm_id;

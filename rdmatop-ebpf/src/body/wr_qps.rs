@@ -21,9 +21,9 @@ use crate::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
         OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, StructBuffer,
-        get, get_or_unknown, get_or_zero, member,
+        get, get_or_unknown, get_or_zero, place_of,
     },
-    task::{Depth, entry, name_device, now, owner_of},
+    task::{entry, name_device, now, owner_of},
     words::zeroed,
     wr_maps::{QpOwner, WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
 };
@@ -102,11 +102,8 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     new.owner.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
     new.owner.dest_qpn = UNKNOWN_U32;
     let mut buffer = StructBuffer::uninit();
-    let owner = owner_of(
-        entry(&mut buffer, member(qp, &OFF_QP_RES).unwrap_or(0)),
-        &mut new.owner.comm,
-        Depth::Name,
-    );
+    let res = entry(&mut buffer, place_of(qp, &OFF_QP_RES));
+    let owner = owner_of(res, &mut new.owner.comm);
     new.owner.pid = owner.pid;
     new.owner.flags = u32::from(owner.flags);
     let user: u8 = get_or_zero(rxe, &OFF_RXE_QP_USER);
