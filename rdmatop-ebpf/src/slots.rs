@@ -73,7 +73,7 @@ pub(crate) trait Provider {
     fn peer(_qp: u64, _slot: *mut QpSlot) {}
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN
     /// was set.
-    fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
+    fn modified(_path: *mut QpPath, _slot: *mut QpSlot, _reset: bool, _new_psn: bool) {}
     /// The QP is about to go to ERR. Called only where rxe works in softirqs, as is [`Self::flushed`].
     fn breaking(_path: *mut QpPath, _slot: *mut QpSlot) {}
     /// Counts the CQEs of WRs that were flushed since [`Self::breaking`] and that no program has seen: the

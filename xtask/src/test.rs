@@ -337,7 +337,6 @@ fn style_and_units(asked: &Units<'_>) -> Part {
             ebpf::main(ebpf::BuildArgs {
                 clippy,
                 quiet: true,
-                log: false,
             })
             .map(drop),
         );

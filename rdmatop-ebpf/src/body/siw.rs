@@ -168,9 +168,6 @@ impl Provider for Siw {
         posted || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
     }
 
-    /// A QP of siw is never reset, and has no PSN.
-    #[inline(always)]
-    fn modified(_path: *mut QpPath, _slot: *mut QpSlot, _reset: bool, _new_psn: bool) {}
 }
 
 /// How many WRs the driver has taken off the send queue.
@@ -227,22 +224,41 @@ struct Walk {
     counts: u64,
 }
 
-/// Walks over the valid elements from number `next` on, and returns the number of the first that is not
-/// valid. The driver has taken all elements below `taken`.
-#[inline(always)]
-unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
-    let ahead = walk.next.saturating_sub(taken);
-    let turns = (walk.mask + 1).saturating_sub(ahead) as u32;
-    // SAFETY: the walk outlives the call.
-    unsafe {
-        bpf_loop(
-            turns,
-            walk_one as *mut c_void,
-            core::ptr::from_mut(walk).cast::<c_void>(),
-            0,
-        );
+impl Walk {
+    /// Over the send queue, from number `next` on.
+    #[inline(always)]
+    unsafe fn sends(path: *mut QpPath, slot: *mut QpSlot, next: u64, counts: u64) -> Self {
+        // SAFETY: the caller's pointer is checked.
+        unsafe {
+            Self {
+                slot,
+                queue: (*path).sq_ring,
+                size: SQE,
+                base: (*path).sq_base,
+                mask: u64::from((*path).sq_mask),
+                next,
+                counts,
+            }
+        }
     }
-    walk.next
+
+    /// Walks over the valid elements, and returns the number of the first that is not valid. The driver has
+    /// taken all elements below `taken`.
+    #[inline(always)]
+    fn end(mut self, taken: u64) -> u64 {
+        let ahead = self.next.saturating_sub(taken);
+        let turns = (self.mask + 1).saturating_sub(ahead) as u32;
+        // SAFETY: the walk outlives the call.
+        unsafe {
+            bpf_loop(
+                turns,
+                walk_one as *mut c_void,
+                core::ptr::from_mut(&mut self).cast::<c_void>(),
+                0,
+            );
+        }
+        self.next
+    }
 }
 
 /// Visits one element of a walk, which ends at the first that is not valid.
@@ -307,16 +323,7 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
             count(slot, copy, head(copy));
             next = taken;
         }
-        let mut each = Walk {
-            slot,
-            queue: (*path).sq_ring,
-            size: SQE,
-            base: (*path).sq_base,
-            mask: u64::from((*path).sq_mask),
-            next,
-            counts: 1,
-        };
-        let end = walk(&mut each, taken);
+        let end = Walk::sends(path, slot, next, 1).end(taken);
         (*path).walked = end;
         if (*slot).tx_posted < end {
             (*slot).tx_posted = end;
@@ -339,16 +346,8 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
         }
         let taken = taken(path, siw_qp(qp));
         let before = read_volatile(&raw const (*slot).tx_posted);
-        let mut each = Walk {
-            slot,
-            queue: (*path).sq_ring,
-            size: SQE,
-            base: (*path).sq_base,
-            mask: u64::from((*path).sq_mask),
-            next: if before > taken { before } else { taken },
-            counts: 0,
-        };
-        let end = walk(&mut each, taken);
+        let next = if before > taken { before } else { taken };
+        let end = Walk::sends(path, slot, next, 0).end(taken);
         if (*slot).tx_posted < end {
             (*slot).tx_posted = end;
         }
@@ -487,7 +486,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
         );
         write_volatile(&raw mut (*path).taken, taken);
         let known = read_volatile(&raw const (*slot).rx_posted);
-        let mut each = Walk {
+        let walk = Walk {
             slot,
             queue: (*path).rq_ring,
             size: RQE,
@@ -496,7 +495,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
             next: if known > taken { known } else { taken },
             counts: 0,
         };
-        let end = walk(&mut each, taken);
+        let end = walk.end(taken);
         if end > known {
             write_volatile(&raw mut (*slot).rx_posted, end);
         }

@@ -10,13 +10,13 @@ use std::{
 
 use aya::maps::{Map, MapData, Stack};
 use aya_obj::generated::bpf_cmd;
-use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats, free};
+use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::{
     load::sys::{empty, raw_bpf},
     maps::{
-        mapped::{Mapped, MappedError, UsedRanges},
+        mapped::{Mapped, MappedError, UsedNumbers},
         unpreempted::Unpreempted,
     },
 };
@@ -88,10 +88,10 @@ impl<T: Entry> Default for Changed<T> {
 
 pub(super) struct Table<T: Entry> {
     array: Mapped<T>,
-    used_ranges: UsedRanges,
+    used_numbers: UsedNumbers,
     /// The hash table that leads to the entries.
     index: MapData,
-    free: Stack<MapData, u64>,
+    free: Stack<MapData, u32>,
     /// Entries whose keys have been removed, so that the kernel side no longer finds them. The next read
     /// frees them: by then all programs that had found one before have ended.
     leaving: Vec<(u32, T::Key)>,
@@ -111,7 +111,7 @@ impl<T: Entry> Table<T> {
         };
         let array = Mapped::open(array, name)?;
         Ok(Self {
-            used_ranges: UsedRanges::fill(&mut free, array.count())?,
+            used_numbers: UsedNumbers::fill(&mut free, array.count())?,
             array,
             index,
             free,
@@ -131,7 +131,7 @@ impl<T: Entry> Table<T> {
         self.free_left(&mut changed.gone);
         let array = &self.array;
         let mut used: Vec<(u32, u64)> = self
-            .used_ranges
+            .used_numbers
             .numbers(|number| heads(array, number).0 != 0)
             .map(|number| (number, heads(array, number)))
             .filter(|(_, (pid, count))| *pid != 0 && *count != 0)
@@ -192,7 +192,7 @@ impl<T: Entry> Table<T> {
                 fence(Ordering::Release);
             }
             // The stack has room for every number.
-            let _ = self.free.push(free::pack(number, number + 1), 0);
+            let _ = self.free.push(number, 0);
         }
     }
 }

@@ -6,7 +6,7 @@ use aya::maps::{Array, Map, MapData};
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_DEVX, WANT_QP_CREATES, WANT_USER_WORK},
+    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_DEVX, WANT_USER_WORK},
     wr::WrFilter,
 };
 
@@ -22,7 +22,6 @@ use crate::{
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
-        program_log,
     },
     maps::{rxe_seen::ComparedCounts, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
@@ -180,16 +179,13 @@ impl Attached<'_> {
             cannot_find,
         } = self;
         let options = resolved.options;
-        let log = programs
-            .first()
-            .and_then(|first| program_log::of(&maps, &first.program));
         let masked = !resolved.paths.btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
         let mut slots = None;
         if !datapaths.is_empty()
-            && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
+            && let (Some(array), Some(mut free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
         {
-            match SlotMap::open(array, free, map::QP_SLOTS, unknown) {
+            match SlotMap::open(array, &mut free, map::QP_SLOTS, unknown) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
                     unseen.push(unseen::no_counters(explain(&error)));
@@ -205,7 +201,6 @@ impl Attached<'_> {
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
-            log,
             outcomes,
             unseen,
             datapaths,
@@ -249,10 +244,6 @@ fn has_fence(version: Option<(u32, u32)>) -> bool {
 /// Takes away the offsets of readings that nobody asked for.
 fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     options.scope.narrow(globals);
-    globals.insert(
-        WANT_QP_CREATES,
-        u32::from(options.scope.shows(EventKind::QpCreate)),
-    );
     let devx = [EventKind::DevxCreate, EventKind::DevxDestroy];
     globals.insert(
         WANT_DEVX,
