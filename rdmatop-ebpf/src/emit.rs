@@ -1,16 +1,11 @@
 //! Sending a record, or counting that it could not be sent.
 
-use core::{
-    cell::UnsafeCell,
-    ptr::{read_volatile, write_volatile},
-};
-
 use rdmatop_common::counters::loss;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     body::rxe_shared::works_in_softirqs,
-    maps::{EVENTS, LOSSES},
+    maps::{EVENTS, LOSSES, PENDING_WAKEUP},
     offsets::counts,
     share::{LIFECYCLE, caller, is_refused},
     words::{add, zeroed},
@@ -35,16 +30,6 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
-/// 1 while the ring buffer holds a record for which the reader has not been woken. In `.bss`, as the hints in
-/// maps.rs.
-static PENDING_WAKEUP: PendingWakeup = PendingWakeup(UnsafeCell::new(0));
-
-struct PendingWakeup(UnsafeCell<u32>);
-
-// SAFETY: programs read and write the whole word. A race can only cause an extra wake-up, which does no harm,
-// or a missing one, and the reader looks once a second anyway.
-unsafe impl Sync for PendingWakeup {}
-
 /// Returns the flags with which to submit a record. With 0 the kernel wakes the reader only if it had read
 /// all. The reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
 ///
@@ -59,17 +44,14 @@ fn wakeup(breaking: bool) -> u64 {
     if !counts() || !works_in_softirqs() {
         return 0;
     }
-    // SAFETY: see `PendingWakeup`.
-    unsafe {
-        if breaking {
-            write_volatile(PENDING_WAKEUP.0.get(), 1);
-            return NO_WAKEUP;
-        }
-        if read_volatile(PENDING_WAKEUP.0.get()) == 0 {
-            return 0;
-        }
-        write_volatile(PENDING_WAKEUP.0.get(), 0);
+    if breaking {
+        PENDING_WAKEUP.store(1);
+        return NO_WAKEUP;
     }
+    if PENDING_WAKEUP.load() == 0 {
+        return 0;
+    }
+    PENDING_WAKEUP.store(0);
     FORCE_WAKEUP
 }
 

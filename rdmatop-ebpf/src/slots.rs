@@ -31,8 +31,8 @@ use crate::{
     emit::lost,
     identity::identify,
     maps::{
-        ANY, NEXT_TRY, NOEXIST, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
-        QpPath, QpnKey, USED_SLOTS, enabled,
+        ANY, NEXT_TRY, NOEXIST, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
+        QpPath, QpnKey, USED_SLOTS, enabled, hint_of,
     },
     offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
     providers::Any,
@@ -92,7 +92,7 @@ pub(crate) fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
 fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
     // SAFETY: the map checked the pointers.
     unsafe {
-        let (path, slot) = at(read_volatile(QP_HINTS.of(qp)))?;
+        let (path, slot) = at(read_volatile(hint_of(qp)))?;
         if (*path).qp == qp {
             Some((path, slot))
         } else {
@@ -144,7 +144,7 @@ extern "C" fn search(qp: u64, moving: u64) -> u64 {
     }
     if number < NONE_LEFT {
         // SAFETY: the place of a QP's hint is always inside the array.
-        unsafe { write_volatile(QP_HINTS.of(qp), number) };
+        unsafe { write_volatile(hint_of(qp), number) };
     }
     u64::from(number)
 }
@@ -437,7 +437,7 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         write_volatile(&raw mut (*slot).qp, qp);
         write_volatile(&raw mut (*path).qp, qp);
         // The place of a QP's hint is always inside the array.
-        write_volatile(QP_HINTS.of(qp), number);
+        write_volatile(hint_of(qp), number);
         (*path).rq
     };
     if rq != 0 {
@@ -521,7 +521,7 @@ fn retire(identity: &Identity) {
     // A CPU that found no slot may have written over the place of a QP to which another CPU had just given
     // one. The hint has the number then, unless that of another QP replaced it. SAFETY: the place of a QP's
     // hint is always inside the array.
-    let hint = unsafe { read_volatile(QP_HINTS.of(qp)) };
+    let hint = unsafe { read_volatile(hint_of(qp)) };
     let number = if identity.slot < NONE_LEFT {
         identity.slot
     } else {

@@ -137,11 +137,7 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
 /// The process of a task, by its first thread.
 #[inline(always)]
 fn process_of(task: u64, comm: &mut [u8; COMM_LEN]) -> Owner {
-    let leader = if is_known(&OFF_TASK_LEADER) {
-        get_or_zero(task, &OFF_TASK_LEADER)
-    } else {
-        task
-    };
+    let leader = get_or_zero(task, &OFF_TASK_LEADER);
     // A restrack entry keeps the `task_struct` of a thread, not that of the process's first thread. Once the
     // first thread has ended, its memory may be another process's. Then the object has no owner, as in
     // netlink.

@@ -100,7 +100,7 @@ pub(crate) fn destroying(of: Object, object: u64) {
     let mut buffer = StructBuffer::uninit();
     describe(record, of, destroyed, object, entry(&mut buffer, res));
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
-    enter(&OBJECT_CALLS, destroy, record);
+    enter(&OBJECT_CALLS, destroy, record, loss::RETURN);
 }
 
 #[inline(always)]

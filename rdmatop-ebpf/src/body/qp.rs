@@ -92,7 +92,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         attr,
         mask: u64::from(attr_mask),
     };
-    MODIFIES.remember(Hook::ModifyQp, &call);
+    MODIFIES.remember(Hook::ModifyQp, &call, |_| lost(loss::RETURN));
     if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
             slots::leaving(qp);
@@ -170,7 +170,7 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
 #[inline(always)]
 fn modified(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call) else {
+    let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
         return None;
     };
@@ -258,13 +258,13 @@ pub(crate) fn destroying(qp: u64) {
         }
         call.assume_init_ref()
     };
-    DESTROYS.remember(Hook::DestroyQp, call);
+    DESTROYS.remember(Hook::DestroyQp, call, |_| lost(loss::RETURN));
 }
 
 #[inline(always)]
 fn destroyed(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call) else {
+    let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
         return None;
     };

@@ -101,7 +101,7 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
         header,
         attrs,
     };
-    CALLS.remember(Hook::Verb, &call);
+    CALLS.remember(Hook::Verb, &call, |_| lost(loss::RETURN));
     Some(())
 }
 
@@ -142,7 +142,7 @@ fn entry_of<K: Copy + FromZeros, E>(
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(Hook::Verb, &mut call) else {
+    let Some(call) = CALLS.recall(Hook::Verb, &mut call, |_| true) else {
         not_entered(loss::MISSED);
         return None;
     };

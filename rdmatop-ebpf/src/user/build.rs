@@ -99,8 +99,7 @@ pub(crate) fn aborted(qp: u64, at: &Entered) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         if records::wanted() {
-            let wrs = (*batch).wrs;
-            end_batch(number, first(number, wrs), wrs, 0, false);
+            forget(number, first(number, (*batch).wrs), (*batch).wrs);
         }
         clear(batch);
     }

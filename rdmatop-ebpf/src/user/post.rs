@@ -66,7 +66,7 @@ pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) ->
             records::unseen();
         }
     };
-    if POSTS.remember_or(hook, &call, replace) {
+    if POSTS.remember(hook, &call, replace) {
         if records::wanted() && hook == Hook::UserSend {
             sends::enter(call.number as u32);
         }
@@ -87,7 +87,7 @@ pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) ->
 #[inline(always)]
 pub(crate) fn posted(hook: Hook, rc: i32, stack: u64) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let call = POSTS.recall_if(hook, &mut call, |call| call.stack == stack)?;
+    let call = POSTS.recall(hook, &mut call, |call| call.stack == stack)?;
     let known = returned(hook, rc, call);
     if records::wanted() && hook == Hook::UserSend {
         if known.is_none() {

@@ -10,7 +10,7 @@ use rdmatop_common::{
 };
 
 use crate::{
-    body::{Hook, enter_or},
+    body::{Hook, enter},
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
@@ -244,7 +244,7 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         born_ns,
         number: u64::from(number),
     };
-    if !enter_or(&USER_DESTROYS, Hook::UserDestroy, &call, loss::MISSED) {
+    if !enter(&USER_DESTROYS, Hook::UserDestroy, &call, loss::MISSED) {
         // The return finds nothing, so the QP keeps its number.
         missed();
     }
