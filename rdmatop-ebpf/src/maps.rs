@@ -209,17 +209,19 @@ pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(SET
 
 /// Time in ns before which no program looks for a slot. A program that finds none sets it, because a QP
 /// without a slot would otherwise make a program search with each event.
-pub(crate) static NEXT_TRY: Word = Word::ZERO;
+pub(crate) static NEXT_TRY: Word = Word::zero();
 
 /// 1 while the ring buffer holds a record for which the reader has not been woken: see emit.rs. A race can
 /// only cause an extra wake-up, or a missing one, and the reader looks once a second anyway.
-pub(crate) static PENDING_WAKEUP: Word = Word::ZERO;
+pub(crate) static PENDING_WAKEUP: Word = Word::zero();
 
 /// A word that every program may write.
 pub(crate) type Word = Shared<u64>;
 
 impl Word {
-    const ZERO: Self = Self(UnsafeCell::new(0));
+    const fn zero() -> Self {
+        Self(UnsafeCell::new(0))
+    }
 
     #[inline(always)]
     pub(crate) fn load(&self) -> u64 {
@@ -397,9 +399,20 @@ pub(crate) struct QpPath {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpnKey {
-    pub(crate) device: u64,
-    pub(crate) qpn: u32,
-    pub(crate) reserved: u32,
+    device: u64,
+    qpn: u32,
+    reserved: u32,
+}
+
+impl QpnKey {
+    #[inline(always)]
+    pub(crate) const fn new(device: u64, qpn: u32) -> Self {
+        Self {
+            device,
+            qpn,
+            reserved: 0,
+        }
+    }
 }
 
 /// Whether user space has switched counting on.

@@ -31,15 +31,15 @@ use crate::{
     emit::lost,
     identity::identify,
     maps::{
-        ANY, NEXT_TRY, NOEXIST, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
-        QpPath, QpnKey, USED_SLOTS, enabled, hint_of,
+        ANY, NEXT_TRY, NOEXIST, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath,
+        QpnKey, USED_SLOTS, enabled, hint_of,
     },
     offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
     providers::Any,
     record,
     task::{entry, now},
     vacancy::{give_back, take_slot},
-    words::{fence, zeroed},
+    words::{fence, remove_if, zeroed},
 };
 
 /// Value of `moving` for [`search`]: the QP gets a slot only if work is on its queues. With 1 the QP gets a
@@ -356,11 +356,7 @@ fn unplace(known: &mut QpKnown) {
 /// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let key = QpnKey {
-        device: known.device,
-        qpn: known.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(known.device, known.qpn);
     let counted = known.slot != UNCOUNTED;
     // Without this entry no program would find the QP of a user program's CQE, so it comes first. The kernel
     // reuses QP numbers: the entry of an older QP with this number is replaced.
@@ -506,18 +502,9 @@ fn retire(identity: &Identity) {
     if QP_INDEX.remove(&qp).is_err() || !counts() || identity.slot == UNCOUNTED {
         return;
     }
-    let key = QpnKey {
-        device: identity.device,
-        qpn: identity.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(identity.device, identity.qpn);
     // If a newer QP already has the number, that QP's entry stays.
-    if let Some(owner) = QPN_INDEX.get_ptr(&key)
-        // SAFETY: the map checked the pointer.
-        && unsafe { *owner } == qp
-    {
-        let _ = QPN_INDEX.remove(&key);
-    }
+    remove_if(&QPN_INDEX, &key, qp);
     // A CPU that found no slot may have written over the place of a QP to which another CPU had just given
     // one. The hint has the number then, unless that of another QP replaced it. SAFETY: the place of a QP's
     // hint is always inside the array.
@@ -548,12 +535,7 @@ fn retire(identity: &Identity) {
     for queue in [sq, rq] {
         // The entry is left only if no program saw the end of the queue. The driver has freed the queue by
         // now, so a newer QP's queue may have its address: its entry stays.
-        if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
-            // SAFETY: as above.
-            && unsafe { *owner } == number
-        {
-            let _ = QUEUE_SLOTS.remove(&queue);
-        }
+        remove_if(&QUEUE_SLOTS, &queue, number);
     }
     // SAFETY: as above; after `introduce` only this function writes the flags.
     unsafe {

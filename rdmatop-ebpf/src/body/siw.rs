@@ -10,12 +10,8 @@
 //! The elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The
 //! driver's own structs are not: their offsets come from BTF.
 
-use core::{
-    ffi::c_void,
-    ptr::{read_volatile, write_volatile},
-};
+use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::helpers::bpf_loop;
 use rdmatop_common::counters::{OPCODES, QpSlot, loss, slot_flag};
 
 use crate::{
@@ -30,7 +26,7 @@ use crate::{
         OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
     },
     slots::{Provider, find, find_busy, known},
-    words::add,
+    words::{add, each, raise},
 };
 
 /// The provider soft iWARP.
@@ -167,7 +163,6 @@ impl Provider for Siw {
         let posted = sendq != 0 && head(sendq + place) & VALID != 0;
         posted || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
     }
-
 }
 
 /// How many WRs the driver has taken off the send queue.
@@ -203,11 +198,7 @@ unsafe fn finished(slot: *mut QpSlot, taken: u64, unfinished: u64) {
     // READs from before the QP was counted can be waiting, and be more than the WRs taken since.
     let done = taken.saturating_sub(unfinished);
     // SAFETY: the caller's pointer is checked.
-    unsafe {
-        if done > read_volatile(&raw const (*slot).tx_done) {
-            write_volatile(&raw mut (*slot).tx_done, done);
-        }
-    }
+    unsafe { raise(&raw mut (*slot).tx_done, done) };
 }
 
 /// A walk over valid elements of a queue.
@@ -248,15 +239,7 @@ impl Walk {
     fn end(mut self, taken: u64) -> u64 {
         let ahead = self.next.saturating_sub(taken);
         let turns = (self.mask + 1).saturating_sub(ahead) as u32;
-        // SAFETY: the walk outlives the call.
-        unsafe {
-            bpf_loop(
-                turns,
-                walk_one as *mut c_void,
-                core::ptr::from_mut(&mut self).cast::<c_void>(),
-                0,
-            );
-        }
+        each(turns, walk_one, &mut self);
         self.next
     }
 }
@@ -325,9 +308,7 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
         }
         let end = Walk::sends(path, slot, next, 1).end(taken);
         (*path).walked = end;
-        if (*slot).tx_posted < end {
-            (*slot).tx_posted = end;
-        }
+        raise(&raw mut (*slot).tx_posted, end);
     }
 }
 
@@ -348,9 +329,7 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
         let before = read_volatile(&raw const (*slot).tx_posted);
         let next = if before > taken { before } else { taken };
         let end = Walk::sends(path, slot, next, 0).end(taken);
-        if (*slot).tx_posted < end {
-            (*slot).tx_posted = end;
-        }
+        raise(&raw mut (*slot).tx_posted, end);
     }
     Some(())
 }
@@ -496,9 +475,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
             counts: 0,
         };
         let end = walk.end(taken);
-        if end > known {
-            write_volatile(&raw mut (*slot).rx_posted, end);
-        }
+        raise(&raw mut (*slot).rx_posted, end);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
         get, get_or_unknown, get_or_zero, place_of,
     },
     task::{entry, name_device, now, owner_of},
-    words::zeroed,
+    words::{remove_if, zeroed},
     wr_maps::{QpOwner, WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
 };
 
@@ -123,11 +123,7 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     if is_wanted(&new.owner) {
         new.flags |= qp_flag::WANTED;
     }
-    let key = QpnKey {
-        device: new.device,
-        qpn: new.owner.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(new.device, new.owner.qpn);
     // Without one of the first two, no program would find the QP of a CQE, or that of a queue that ends. The
     // kernel reuses QP numbers: the entry of an older QP with this number is replaced.
     let has_room = WR_QPNS.insert(&key, &qp, 0).is_ok()
@@ -163,26 +159,12 @@ pub(super) fn forget(qp: u64) {
     let Some(known) = WR_QPS.get_ptr(&qp) else { return };
     // SAFETY: the map checked the pointer.
     let (key, sq) = unsafe {
-        let key = QpnKey {
-            device: (*known).device,
-            qpn: (*known).owner.qpn,
-            reserved: 0,
-        };
+        let key = QpnKey::new((*known).device, (*known).owner.qpn);
         (key, (*known).sq)
     };
-    if let Some(owner) = WR_QPNS.get_ptr(&key)
-        // SAFETY: as above.
-        && unsafe { *owner } == qp
-    {
-        let _ = WR_QPNS.remove(&key);
-    }
+    remove_if(&WR_QPNS, &key, qp);
     // The kernel reuses addresses too: another QP may have its queue there if no program saw this one's end.
-    if let Some(owner) = WR_QUEUES.get_ptr(&sq)
-        // SAFETY: as above.
-        && unsafe { *owner } == qp
-    {
-        let _ = WR_QUEUES.remove(&sq);
-    }
+    remove_if(&WR_QUEUES, &sq, qp);
     let _ = WR_QPS.remove(&qp);
 }
 

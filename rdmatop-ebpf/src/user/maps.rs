@@ -254,10 +254,21 @@ pub(crate) struct UserPoll {
 #[repr(C)]
 pub(crate) struct UserKey {
     /// `struct ibv_qp *` of the program.
-    pub(crate) handle: u64,
+    handle: u64,
     /// Process.
-    pub(crate) pid: u32,
-    pub(crate) reserved: u32,
+    pid: u32,
+    reserved: u32,
+}
+
+impl UserKey {
+    #[inline(always)]
+    pub(crate) const fn new(handle: u64, pid: u32) -> Self {
+        Self {
+            handle,
+            pid,
+            reserved: 0,
+        }
+    }
 }
 
 /// A post in flight.

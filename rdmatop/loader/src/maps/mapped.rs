@@ -156,10 +156,7 @@ impl UsedNumbers {
     }
 
     /// Passes all numbers below `count` to the kernel side, the lowest on top.
-    pub(crate) fn fill(
-        free: &mut Stack<impl BorrowMut<MapData>, u32>,
-        count: u32,
-    ) -> Result<Self, MapError> {
+    pub(crate) fn fill(free: &mut Stack<impl BorrowMut<MapData>, u32>, count: u32) -> Result<Self, MapError> {
         // Another session may be counting at this moment.
         let _unpreempted = Unpreempted::begin();
         for number in (0..count).rev() {

@@ -91,7 +91,8 @@ impl SlotMap {
         name: &'static str,
         unknown: Vec<(u32, u32)>,
     ) -> Result<Self, MappedError> {
-        let mut free: Stack<&mut MapData, u32> = Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
+        let mut free: Stack<&mut MapData, u32> =
+            Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
         let array = Mapped::open(slots, name)?;
         Ok(Self {
             used_numbers: UsedNumbers::fill(&mut free, array.count())?,
