@@ -336,6 +336,7 @@ fn style_and_units(asked: &Units<'_>) -> Part {
             label,
             ebpf::main(ebpf::BuildArgs {
                 clippy,
+                log: false,
                 quiet: true,
             })
             .map(drop),

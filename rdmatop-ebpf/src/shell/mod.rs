@@ -6,20 +6,39 @@
 /// pointer.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $([$stack])? $kprobe($($arg),*) $body);
+    };
+    (always $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $kprobe($($arg),*) $body);
+        entry!(@fentry $fentry($($arg),*) $body);
+    };
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe($($arg),*) $body);
+        entry!(@fentry $fentry($($arg),*) if $crate::maps::enabled() {
+            let _ = $body;
+        });
+    };
+    ($kprobe:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $kprobe($($arg),*) if $crate::maps::enabled() {
+            #[cfg(feature = "log")]
+            aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
+            let _ = $body;
+        });
+    };
+    (@kprobe |$ctx:ident| $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::kprobe]
-        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+        pub(crate) fn $kprobe($ctx: aya_ebpf::programs::ProbeContext) -> u32 {
             let mut _n = 0;
             $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                let Some($arg) = $ctx.arg::<u64>(_n) else { return 0 };
                 _n += 1;
             )*
-            $(let $stack = stack(&ctx);)?
+            $(let $stack = stack(&$ctx);)?
             let _ = $body;
             0
         }
     };
-    (always $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!(always $kprobe($($arg),*) $body);
+    (@fentry $fentry:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::fentry]
         pub(crate) fn $fentry(ctx: aya_ebpf::programs::FEntryContext) -> i32 {
             let mut _n = 0;
@@ -30,11 +49,6 @@ macro_rules! entry {
             let _ = $body;
             0
         }
-    };
-    ($kprobe:ident $(/ $fentry:ident)?($($arg:ident),*) $body:expr) => {
-        entry!(always $kprobe $(/ $fentry)?($($arg),*) if $crate::maps::enabled() {
-            let _ = $body;
-        });
     };
 }
 

@@ -18,6 +18,7 @@ use crate::{
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
+        program_log,
     },
     maps::{rxe_seen::is_compared, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
@@ -175,6 +176,9 @@ impl Attached<'_> {
             cannot_find,
         } = self;
         let options = resolved.options;
+        let log = programs
+            .first()
+            .and_then(|first| program_log::of(&maps, &first.program));
         let masked = !resolved.paths.btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
         let compares = is_compared(&resolved.offsets, &unknown);
@@ -197,6 +201,7 @@ impl Attached<'_> {
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
+            log,
             outcomes,
             unseen,
             datapaths,
