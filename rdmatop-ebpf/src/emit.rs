@@ -35,8 +35,8 @@ const FORCE_WAKEUP: u64 = 2;
 ///
 /// `breaking`: the record is about a QP that goes to ERR, or comes from the data path. Before Linux 6.4 rxe
 /// flushes the QP's queues in a softirq, raised by the call that has just returned. Waking the reader
-/// interrupts this CPU (irq_work), and the kernel runs softirqs at the end of that interrupt, in the middle of
-/// this program, where it skips every other program without notice: no program would see the CQEs of the
+/// interrupts this CPU (irq_work), and the kernel runs softirqs at the end of that interrupt, in the middle
+/// of this program, where it skips every other program without notice: no program would see the CQEs of the
 /// flush. Therefore this record wakes nobody: the reader finds it with the next record, or when its timer
 /// ends. Another interrupt can still come at that moment: `slots::Provider::flushed` counts the CQEs that it
 /// hid.

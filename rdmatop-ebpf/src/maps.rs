@@ -115,8 +115,8 @@ pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES
 #[map]
 pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, NO_PREALLOC);
 
-/// Free places of `VERBS`, the lowest on top. User space fills it at load. The verifier of Linux 5.10 knows no
-/// compare-and-exchange: there a program can take something atomically only from a queue or stack map.
+/// Free places of `VERBS`, the lowest on top. User space fills it at load. The verifier of Linux 5.10 knows
+/// no compare-and-exchange: there a program can take something atomically only from a queue or stack map.
 #[map]
 pub(crate) static FREE_VERBS: Stack<u32> = Stack::with_max_entries(VERB_ENTRIES, 0);
 

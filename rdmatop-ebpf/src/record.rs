@@ -41,7 +41,11 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
 /// Reports that a QP moves and no slot is left for it. Called on the data path.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_for(true, || owner(known), |record: &mut QpRecord| {
-        describe(record, kind::QP_UNCOUNTED, qp, known);
-    });
+    send_for(
+        true,
+        || owner(known),
+        |record: &mut QpRecord| {
+            describe(record, kind::QP_UNCOUNTED, qp, known);
+        },
+    );
 }

@@ -128,7 +128,11 @@ pub(crate) fn owner_of(entry: Entry<'_>, comm: &mut [u8; COMM_LEN]) -> Owner {
         Some(task) if task != 0 => process_of(task, comm),
         _ => Owner {
             pid: 0,
-            flags: if name_consumer(comm, entry) { flag::OWNER_KERNEL } else { 0 },
+            flags: if name_consumer(comm, entry) {
+                flag::OWNER_KERNEL
+            } else {
+                0
+            },
             start_ns: 0,
         },
     }

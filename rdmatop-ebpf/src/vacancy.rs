@@ -56,27 +56,27 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
     };
     let unused = || {
         // The numbers ascend, so a top above the limit means that none below it is left.
-        let Ok(Some(top)) = FREE_SLOTS.peek() else { return None };
+        let Ok(Some(top)) = FREE_SLOTS.peek() else {
+            return None;
+        };
         if top < limit {
             FREE_SLOTS.pop().ok().flatten()
         } else {
             None
         }
     };
-    let slot = reused()
-        .or_else(unused)
-        .or_else(|| {
-            // No unused slot is left. User space frees slots in an order that differs a little from that of
-            // the queue, so try several.
-            for _ in 0..4 {
-                if moving != 0
-                    && let Some(slot) = reuse(limit)
-                {
-                    return Some(slot);
-                }
+    let slot = reused().or_else(unused).or_else(|| {
+        // No unused slot is left. User space frees slots in an order that differs a little from that of
+        // the queue, so try several.
+        for _ in 0..4 {
+            if moving != 0
+                && let Some(slot) = reuse(limit)
+            {
+                return Some(slot);
             }
-            None
-        });
+        }
+        None
+    });
     u64::from(slot.unwrap_or(UNCOUNTED))
 }
 

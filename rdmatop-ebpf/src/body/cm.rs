@@ -112,7 +112,8 @@ pub(crate) fn traced(ctx: &TracePointContext, what: u32, fields: &Fields) -> Opt
             }
         }
         if record.prefix.flags & flag::KTHREAD == 0 {
-            // rdma_connect, rdma_accept and rdma_disconnect run in the context of the process that calls them.
+            // rdma_connect, rdma_accept and rdma_disconnect run in the context of the process that calls
+            // them.
             record.prefix.owner_pid = record.prefix.pid;
             record.prefix.owner_comm = record.prefix.comm;
             record.prefix.flags |= flag::OWNER_TASK;

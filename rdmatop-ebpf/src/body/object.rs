@@ -111,8 +111,8 @@ pub(crate) fn destroyed(of: Object, rc: i32) -> Option<()> {
         return None;
     };
     send(|record: &mut ObjectRecord| {
-        // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is
-        // inside the call, and none frees it before the end of this program.
+        // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread
+        // is inside the call, and none frees it before the end of this program.
         unsafe { copy(call, &raw mut *record) };
         let now = now();
         record.prefix.duration_ns = now - record.prefix.ts_ns;

@@ -39,7 +39,8 @@ macro_rules! trace {
 }
 
 trace!(cm_event / raw_cm_event, what::EVENT,
-    cm_id: TP_EVENT_CM_ID, event: TP_EVENT_EVENT, status: TP_EVENT_STATUS, src: TP_EVENT_SRC, dst: TP_EVENT_DST);
+    cm_id: TP_EVENT_CM_ID, event: TP_EVENT_EVENT, status: TP_EVENT_STATUS, src: TP_EVENT_SRC,
+    dst: TP_EVENT_DST);
 trace!(cm_send_req / raw_cm_send_req, what::CONNECT,
     cm_id: TP_REQ_CM_ID, qpn: TP_REQ_QPN, src: TP_REQ_SRC, dst: TP_REQ_DST);
 trace!(cm_send_rep / raw_cm_send_rep, what::ACCEPT,

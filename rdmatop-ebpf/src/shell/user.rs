@@ -93,7 +93,7 @@ macro_rules! uprobe {
 
 /// The program at a function's return: with its result, and the stack pointer at its entry.
 macro_rules! uretprobe {
-    ($name:ident |$rc:ident, $stack:ident| $body:expr) => {
+    ($name:ident($rc:ident, $stack:ident) $body:expr) => {
         #[uretprobe]
         pub(crate) fn $name(ctx: RetProbeContext) -> u32 {
             keep_own_stack(&ctx);
@@ -105,15 +105,15 @@ macro_rules! uretprobe {
 }
 
 uprobe!(user_post_send(qp 0, list 1, bad 2) |at| post::posting(Hook::UserSend, qp, list, bad, at));
-uretprobe!(user_post_send_ret |rc, stack| post::posted(Hook::UserSend, rc, stack));
+uretprobe!(user_post_send_ret(rc, stack) post::posted(Hook::UserSend, rc, stack));
 uprobe!(user_post_recv(qp 0, list 1, bad 2) |at| post::posting(Hook::UserRecv, qp, list, bad, at));
-uretprobe!(user_post_recv_ret |rc, stack| post::posted(Hook::UserRecv, rc, stack));
+uretprobe!(user_post_recv_ret(rc, stack) post::posted(Hook::UserRecv, rc, stack));
 uprobe!(user_wr(qp 0, second 1, fourth 3) |at| build::begun(qp, at, second, fourth));
 uprobe!(user_wr_data(qp 0, second 1, third 2, fourth 3) |at| build::given(qp, at, second, third, fourth));
 uprobe!(user_wr_abort(qp 0) |at| build::aborted(qp, at));
 uprobe!(user_wr_complete(qp 0) |at| build::completing(qp, at));
-uretprobe!(user_wr_done |rc, stack| build::completed(rc, stack));
+uretprobe!(user_wr_done(rc, stack) build::completed(rc, stack));
 uprobe!(user_poll_cq(cq 0, wc 2) |at| poll::polling(cq, wc, at));
-uretprobe!(user_poll_cq_ret |rc, stack| poll::polled(rc, stack));
+uretprobe!(user_poll_cq_ret(rc, stack) poll::polled(rc, stack));
 uprobe!(user_poll_ex(cq 0) |at| cqs::polling(cq, at));
-uretprobe!(user_poll_ex_ret |rc, stack| cqs::polled(rc, stack));
+uretprobe!(user_poll_ex_ret(rc, stack) cqs::polled(rc, stack));

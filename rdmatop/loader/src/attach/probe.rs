@@ -166,8 +166,8 @@ fn attributes(kind: u32) -> perf_event_attr {
 /// # Safety
 /// Addresses in the attributes must be valid.
 unsafe fn open(attr: &mut perf_event_attr, pid: Option<u32>) -> Result<OwnedFd, ProbeError> {
-    // For one process the probe works on any CPU. For all processes perf requires the number of a CPU, but the
-    // program runs on all of them.
+    // For one process the probe works on any CPU. For all processes perf requires the number of a CPU, but
+    // the program runs on all of them.
     let (pid, cpu): (libc::pid_t, libc::c_int) = match pid {
         Some(pid) => (pid.cast_signed(), -1),
         None => (-1, 0),

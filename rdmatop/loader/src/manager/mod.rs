@@ -292,12 +292,13 @@ impl Manager {
                     // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
                     let root = Root::default();
+                    let modules = Generations::read(&root.sys("module"));
                     match why_unarmed(&root) {
                         Some(obstacle) if blind.as_ref() != Some(&obstacle) => {
                             blind = Some(obstacle.clone());
                             self.blinded(obstacle, feed).await?;
                         }
-                        None if blind.is_some() || Generations::read(&root.sys("module")) != machine.modules => {
+                        None if blind.is_some() || modules != machine.modules => {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
