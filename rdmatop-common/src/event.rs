@@ -272,7 +272,8 @@ impl core::fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
+/// Reads one record from the start of some bytes.
+pub(crate) fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(bytes)
         .map(|(record, _)| record)
         .map_err(|_| DecodeError::Short {
@@ -284,15 +285,7 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
 /// Decodes one ring-buffer record. A record that is too short is an error; missing bytes are never taken as
 /// zeroes.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
-    // Read the kind alone: copying the whole prefix here would copy it twice.
-    const KIND: usize = core::mem::offset_of!(Prefix, kind);
-    if bytes.len() < size_of::<Prefix>() {
-        return Err(DecodeError::Short {
-            len: bytes.len(),
-            need: size_of::<Prefix>(),
-        });
-    }
-    match u16::from_ne_bytes([bytes[KIND], bytes[KIND + 1]]) {
+    match read::<Prefix>(bytes)?.kind {
         kind::QP_CREATE | kind::QP_MODIFY | kind::QP_DESTROY | kind::QP_ASYNC | kind::QP_UNCOUNTED => {
             read(bytes).map(Record::Qp)
         }

@@ -6,9 +6,6 @@
 /// The read-only global that says whether user space reads counters: 1 or 0.
 pub const COUNTS: &str = "COUNTS";
 
-/// The read-only global that says whether creates of QPs are shown: 1 or 0.
-pub const WANT_QP_CREATES: &str = "WANT_QP_CREATES";
-
 /// The read-only global that says whether objects that programs make past ib_core are shown: 1 or 0.
 pub const WANT_DEVX: &str = "WANT_DEVX";
 

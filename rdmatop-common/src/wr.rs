@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::event::{COMM_LEN, DEVICE_NAME_LEN, DecodeError};
+use crate::event::{COMM_LEN, DEVICE_NAME_LEN, DecodeError, read};
 
 /// Kinds of record ([`WrRecord::kind`]).
 pub mod kind {
@@ -141,13 +141,7 @@ pub mod count {
 
 /// Decodes one record. A record that is too short is an error.
 pub fn decode(bytes: &[u8]) -> Result<WrRecord, DecodeError> {
-    let need = size_of::<WrRecord>();
-    let Ok((record, _)) = WrRecord::read_from_prefix(bytes) else {
-        return Err(DecodeError::Short {
-            len: bytes.len(),
-            need,
-        });
-    };
+    let record: WrRecord = read(bytes)?;
     match record.kind {
         kind::POST | kind::DONE => Ok(record),
         other => Err(DecodeError::Kind(other)),

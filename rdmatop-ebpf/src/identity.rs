@@ -14,12 +14,12 @@ use crate::{
         OFF_DEV_INDEX, OFF_PD_RES, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_PD, OFF_QP_PORT, OFF_QP_TYPE,
         StructBuffer, StructRead, get_or_unknown, get_or_zero, place_of,
     },
-    task::{Depth, Entry, entry, name_consumer, name_device, now, owner_of},
+    task::{Entry, entry, name_consumer, name_device, now, owner_of},
 };
 
 /// Reads a QP's identity from the kernel's structs.
 #[inline(always)]
-pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Depth) {
+pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>) {
     known.slot = UNCOUNTED;
     known.state = UNKNOWN_U8;
     known.born_ns = now();
@@ -32,7 +32,7 @@ pub(crate) fn identify(known: &mut QpKnown, qp: u64, res: Entry<'_>, depth: Dept
     known.qpn = members.get(&OFF_QP_NUM).unwrap_or(UNKNOWN_U32) | unreadable;
     known.qp_type = members.get(&OFF_QP_TYPE).unwrap_or(UNKNOWN_U32) | unreadable;
     known.port = port(members.get(&OFF_QP_PORT).unwrap_or(0)) as u8;
-    let owner = owner_of(res, &mut known.owner_comm, depth);
+    let owner = owner_of(res, &mut known.owner_comm);
     known.owner_pid = owner.pid;
     known.owner_start_ns = owner.start_ns;
     known.flags |= owner.flags;

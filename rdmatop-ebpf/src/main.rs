@@ -27,7 +27,6 @@ mod emit;
 mod identity;
 mod maps;
 mod offsets;
-mod pool;
 mod providers;
 mod record;
 mod share;

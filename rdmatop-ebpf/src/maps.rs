@@ -21,7 +21,7 @@ use aya_ebpf::{
 use rdmatop_common::{
     counters::{
         CALLERS as PLACES, Caller, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, Unread, VERB_ENTRIES,
-        VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, free, loss,
+        VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, loss,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
@@ -115,9 +115,10 @@ pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES
 #[map]
 pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, NO_PREALLOC);
 
-/// Free places of `VERBS`, as ranges, each of which may be a single number. User space fills it at load.
+/// Free places of `VERBS`, the lowest on top. User space fills it at load. The verifier of Linux 5.10 knows
+/// no compare-and-exchange: there a program can take something atomically only from a queue or stack map.
 #[map]
-pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(VERB_ENTRIES, 0);
+pub(crate) static FREE_VERBS: Stack<u32> = Stack::with_max_entries(VERB_ENTRIES, 0);
 
 /// Failed verb calls by errno: the same as `VERBS`, with the errno in the key.
 #[map]
@@ -130,7 +131,7 @@ pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
 
 /// Free places of `VERB_ERRORS`, as `FREE_VERBS` has those of `VERBS`.
 #[map]
-pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
+pub(crate) static FREE_VERB_ERRORS: Stack<u32> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
 
 /// What the programs know about a QP, by its address. Only one QP of all devices has an address at a time:
 /// the entry goes when the QP is destroyed, and the value has the time at which a program first saw the QP.
@@ -138,53 +139,44 @@ pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ER
 #[map]
 pub(crate) static QP_INDEX: HashMap<u64, QpKnown> = HashMap::with_max_entries(SET_AT_LOAD, NO_PREALLOC);
 
+/// A value in `.bss`, whose address a program knows without a look-up.
+pub(crate) struct Shared<T>(UnsafeCell<T>);
+
+// SAFETY: programs read and write whole words, and a value that is a little old, or another's, does no harm:
+// every reader of an array checks what it has read.
+unsafe impl<T> Sync for Shared<T> {}
+
 /// The slot where a program last found a QP, by the top bits of a hash of the QP's address: a look-up here
 /// takes a few instructions, one in a hash table more than a hundred. `QpPath::qp` says whether the hint
-/// still holds. The array is in `.bss`, whose address a program knows without a look-up.
-pub(crate) static QP_HINTS: Hints = Hints(UnsafeCell::new([0; 1 << HINT_BITS]));
-
-/// See [`QP_HINTS`].
-pub(crate) struct Hints(UnsafeCell<[u32; 1 << HINT_BITS]>);
-
-// SAFETY: programs read and write whole words, and every reader checks what it has read.
-unsafe impl Sync for Hints {}
-
-impl Hints {
-    /// The hint for a QP. Addresses from one slab differ in their middle bits; the multiplication moves those
-    /// to the top.
-    #[inline(always)]
-    pub(crate) fn of(&self, qp: u64) -> *mut u32 {
-        let place = qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS);
-        // SAFETY: the shift leaves `HINT_BITS` bits, so the place is inside the array.
-        unsafe { self.0.get().cast::<u32>().add(place as usize) }
-    }
-}
+/// still holds.
+static QP_HINTS: Shared<[u32; 1 << HINT_BITS]> = Shared(UnsafeCell::new([0; 1 << HINT_BITS]));
 
 /// Log2 of the number of hints.
-pub(crate) const HINT_BITS: u32 = 14;
+const HINT_BITS: u32 = 14;
 
-/// Calls of soft iWARP that complete a WR, by a hash of their stack: see body/siw_cqe. In `.bss`, as
-/// [`QP_HINTS`].
-pub(crate) static CQE_CALLS: CqeCalls = CqeCalls(UnsafeCell::new([[0; 2]; 1 << CQE_PLACE_BITS]));
-
-/// See [`CQE_CALLS`].
-pub(crate) struct CqeCalls(UnsafeCell<[[u64; 2]; 1 << CQE_PLACE_BITS]>);
-
-// SAFETY: programs read and write whole words, and every reader checks what it has read.
-unsafe impl Sync for CqeCalls {}
-
-impl CqeCalls {
-    /// The place with this number, which has [`CQE_PLACE_BITS`] bits.
-    #[inline(always)]
-    pub(crate) fn at(&self, number: u64) -> *mut [u64; 2] {
-        let number = number as usize & ((1 << CQE_PLACE_BITS) - 1);
-        // SAFETY: the mask keeps the number inside the array.
-        unsafe { self.0.get().cast::<[u64; 2]>().add(number) }
-    }
+/// The hint for a QP. Addresses from one slab differ in their middle bits; the multiplication moves those to
+/// the top.
+#[inline(always)]
+pub(crate) fn hint_of(qp: u64) -> *mut u32 {
+    let place = qp.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HINT_BITS);
+    // SAFETY: the shift leaves `HINT_BITS` bits, so the place is inside the array.
+    unsafe { QP_HINTS.0.get().cast::<u32>().add(place as usize) }
 }
+
+/// Calls of soft iWARP that complete a WR, by a hash of their stack: see body/siw_cqe.
+static CQE_CALLS: Shared<[[u64; 2]; 1 << CQE_PLACE_BITS]> =
+    Shared(UnsafeCell::new([[0; 2]; 1 << CQE_PLACE_BITS]));
 
 /// Log2 of the number of places in [`CQE_CALLS`].
 pub(crate) const CQE_PLACE_BITS: u32 = 10;
+
+/// The place of [`CQE_CALLS`] with this number, which has [`CQE_PLACE_BITS`] bits.
+#[inline(always)]
+pub(crate) fn cqe_call(number: u64) -> *mut [u64; 2] {
+    let number = number as usize & ((1 << CQE_PLACE_BITS) - 1);
+    // SAFETY: the mask keeps the number inside the array.
+    unsafe { CQE_CALLS.0.get().cast::<[u64; 2]>().add(number) }
+}
 
 /// Counters of QPs. The data path writes; user space reads them through mmap and zeroes a slot before it
 /// frees it.
@@ -195,9 +187,9 @@ pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(SET_AT_LOAD,
 #[map]
 pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(SET_AT_LOAD, 0);
 
-/// Slots that no QP has had yet, as ranges. User space fills it at load.
+/// Slots that no QP has had yet, the lowest on top. User space fills it at load.
 #[map]
-pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
+pub(crate) static FREE_SLOTS: Stack<u32> = Stack::with_max_entries(SET_AT_LOAD, 0);
 
 /// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it. Slots
 /// that were taken and not used are here too.
@@ -217,15 +209,20 @@ pub(crate) static QUEUE_SLOTS: HashMap<u64, u32> = HashMap::with_max_entries(SET
 
 /// Time in ns before which no program looks for a slot. A program that finds none sets it, because a QP
 /// without a slot would otherwise make a program search with each event.
-pub(crate) static NEXT_TRY: Word = Word(UnsafeCell::new(0));
+pub(crate) static NEXT_TRY: Word = Word::zero();
 
-/// A word that every program may write. In `.bss`, as [`QP_HINTS`].
-pub(crate) struct Word(UnsafeCell<u64>);
+/// 1 while the ring buffer holds a record for which the reader has not been woken: see emit.rs. A race can
+/// only cause an extra wake-up, or a missing one, and the reader looks once a second anyway.
+pub(crate) static PENDING_WAKEUP: Word = Word::zero();
 
-// SAFETY: programs read and write the whole word, and a value that is a little old does no harm.
-unsafe impl Sync for Word {}
+/// A word that every program may write.
+pub(crate) type Word = Shared<u64>;
 
 impl Word {
+    const fn zero() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+
     #[inline(always)]
     pub(crate) fn load(&self) -> u64 {
         // SAFETY: see the `Sync` of this type.
@@ -301,8 +298,7 @@ pub(crate) struct VerbCall {
 pub(crate) struct QpKnown {
     /// Number in `QP_SLOTS`, or one of `counters::place`.
     pub(crate) slot: u32,
-    /// Bits of `event::flag`: those about owner and device, `KTHREAD` when the owner is a kernel thread, and
-    /// `CREATED`.
+    /// Bits of `event::flag`: those about owner and device, and `CREATED`.
     pub(crate) flags: u16,
     /// `IB_QPS_*`, `UNKNOWN_U8` when not known.
     pub(crate) state: u8,
@@ -403,9 +399,20 @@ pub(crate) struct QpPath {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct QpnKey {
-    pub(crate) device: u64,
-    pub(crate) qpn: u32,
-    pub(crate) reserved: u32,
+    device: u64,
+    qpn: u32,
+    reserved: u32,
+}
+
+impl QpnKey {
+    #[inline(always)]
+    pub(crate) const fn new(device: u64, qpn: u32) -> Self {
+        Self {
+            device,
+            qpn,
+            reserved: 0,
+        }
+    }
 }
 
 /// Whether user space has switched counting on.

@@ -34,10 +34,6 @@ pub(crate) fn counts() -> bool {
     COUNTS.load() != 0
 }
 
-/// Whether creates of QPs are shown. If it is 0, the verifier removes what only makes their program fast.
-#[unsafe(no_mangle)]
-pub(crate) static WANT_QP_CREATES: Global<u32> = Global::new(1);
-
 /// Whether objects that programs make past ib_core are shown. If it is 0, the verifier removes what reads
 /// them.
 #[unsafe(no_mangle)]

@@ -2,13 +2,7 @@
 
 use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
 
-use crate::{
-    emit::send_quietly,
-    maps::QpKnown,
-    share::caller,
-    task::{now, stamp_known},
-    words::clear,
-};
+use crate::{emit::send_for, maps::QpKnown, share::caller, task::stamp_known};
 
 /// The process to whose share of the ring buffer a QP's records count: its owner, because asynchronous events
 /// run in kernel workers. If a kernel consumer owns the QP, it is the current process.
@@ -21,66 +15,34 @@ pub(crate) fn owner(known: &QpKnown) -> u32 {
     }
 }
 
-/// Fills in what `known` has about a QP, and marks the other fields as unknown.
+/// Fills in what `known` has about a QP, and marks the other fields of an empty record as unknown.
 #[inline(always)]
 pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnown) {
-    stamp_known(&mut record.prefix, (kind, qp), known, now(), false);
-    fill(record, known);
+    stamp_known(&mut record.prefix, kind, qp, known);
+    record.qpn = known.qpn;
+    record.qp_type = known.qp_type;
+    record.dest_qpn = UNKNOWN_U32;
+    record.rq_psn = UNKNOWN_U32;
+    record.sq_psn = UNKNOWN_U32;
+    record.slot = known.slot;
+    record.event = UNKNOWN_U32;
+    record.from_state = known.state;
+    record.to_state = UNKNOWN_U8;
+    record.path_mtu = UNKNOWN_U8;
+    record.port = known.port;
+    record.timeout = UNKNOWN_U8;
+    record.retry_cnt = UNKNOWN_U8;
+    record.rnr_retry = UNKNOWN_U8;
+    record.sgid_index = UNKNOWN_U8;
+    record.born_ns = known.born_ns;
+    record.owner_start_ns = known.owner_start_ns;
 }
 
-/// As [`describe`], without the prefix. Writes every byte. The pattern has no `..`, so that the compiler asks
-/// for a new field here.
-#[inline(always)]
-pub(crate) fn fill(record: &mut QpRecord, known: &QpKnown) {
-    let QpRecord {
-        prefix: _,
-        qpn,
-        qp_type,
-        attr_mask,
-        dest_qpn,
-        rq_psn,
-        sq_psn,
-        slot,
-        event,
-        from_state,
-        to_state,
-        path_mtu,
-        port,
-        timeout,
-        retry_cnt,
-        rnr_retry,
-        sgid_index,
-        dest_gid,
-        born_ns,
-        owner_start_ns,
-    } = record;
-    *qpn = known.qpn;
-    *qp_type = known.qp_type;
-    *attr_mask = 0;
-    *dest_qpn = UNKNOWN_U32;
-    *rq_psn = UNKNOWN_U32;
-    *sq_psn = UNKNOWN_U32;
-    *slot = known.slot;
-    *event = UNKNOWN_U32;
-    *from_state = known.state;
-    *to_state = UNKNOWN_U8;
-    *path_mtu = UNKNOWN_U8;
-    *port = known.port;
-    *timeout = UNKNOWN_U8;
-    *retry_cnt = UNKNOWN_U8;
-    *rnr_retry = UNKNOWN_U8;
-    *sgid_index = UNKNOWN_U8;
-    // SAFETY: the GID is two whole words, at a multiple of 8 in the record.
-    unsafe { clear(&raw mut *dest_gid) };
-    *born_ns = known.born_ns;
-    *owner_start_ns = known.owner_start_ns;
-}
-
-/// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the
-/// reader.
+/// Reports that a QP moves and no slot is left for it. Called on the data path.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_quietly(
+    send_for(
+        true,
         || owner(known),
         |record: &mut QpRecord| {
             describe(record, kind::QP_UNCOUNTED, qp, known);

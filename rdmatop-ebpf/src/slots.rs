@@ -31,15 +31,15 @@ use crate::{
     emit::lost,
     identity::identify,
     maps::{
-        ANY, NEXT_TRY, NOEXIST, QP_HINTS, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown,
-        QpPath, QpnKey, USED_SLOTS, enabled,
+        ANY, NEXT_TRY, NOEXIST, QP_INDEX, QP_PATHS, QP_SLOTS, QPN_INDEX, QUEUE_SLOTS, QpKnown, QpPath,
+        QpnKey, USED_SLOTS, enabled, hint_of,
     },
     offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
     providers::Any,
     record,
-    task::{Depth, entry, now},
+    task::{entry, now},
     vacancy::{give_back, take_slot},
-    words::{fence, zeroed},
+    words::{fence, remove_if, zeroed},
 };
 
 /// Value of `moving` for [`search`]: the QP gets a slot only if work is on its queues. With 1 the QP gets a
@@ -73,7 +73,7 @@ pub(crate) trait Provider {
     fn peer(_qp: u64, _slot: *mut QpSlot) {}
     /// Updates a slot after a modify that succeeded. `reset`: the QP went to RESET; `new_psn`: the send PSN
     /// was set.
-    fn modified(path: *mut QpPath, slot: *mut QpSlot, reset: bool, new_psn: bool);
+    fn modified(_path: *mut QpPath, _slot: *mut QpSlot, _reset: bool, _new_psn: bool) {}
     /// The QP is about to go to ERR. Called only where rxe works in softirqs, as is [`Self::flushed`].
     fn breaking(_path: *mut QpPath, _slot: *mut QpSlot) {}
     /// Counts the CQEs of WRs that were flushed since [`Self::breaking`] and that no program has seen: the
@@ -92,7 +92,7 @@ pub(crate) fn at(number: u32) -> Option<(*mut QpPath, *mut QpSlot)> {
 fn hinted(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
     // SAFETY: the map checked the pointers.
     unsafe {
-        let (path, slot) = at(read_volatile(QP_HINTS.of(qp)))?;
+        let (path, slot) = at(read_volatile(hint_of(qp)))?;
         if (*path).qp == qp {
             Some((path, slot))
         } else {
@@ -144,7 +144,7 @@ extern "C" fn search(qp: u64, moving: u64) -> u64 {
     }
     if number < NONE_LEFT {
         // SAFETY: the place of a QP's hint is always inside the array.
-        unsafe { write_volatile(QP_HINTS.of(qp), number) };
+        unsafe { write_volatile(hint_of(qp), number) };
     }
     u64::from(number)
 }
@@ -259,7 +259,7 @@ extern "C" fn adopt(qp: u64) -> u64 {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
     let res = place_of(qp, &OFF_QP_RES);
-    identify(known, qp, entry(&mut StructBuffer::uninit(), res), Depth::Whole);
+    identify(known, qp, entry(&mut StructBuffer::uninit(), res));
     // A QP gets no slot here: when a modify calls this, too little stack is left to set one up.
     rest(known, qp, slot_flag::SINCE_ATTACH);
     if insert(known, qp) {
@@ -356,11 +356,7 @@ fn unplace(known: &mut QpKnown) {
 /// has the address, or there is no room.
 #[inline(always)]
 fn insert(known: &QpKnown, qp: u64) -> bool {
-    let key = QpnKey {
-        device: known.device,
-        qpn: known.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(known.device, known.qpn);
     let counted = known.slot != UNCOUNTED;
     // Without this entry no program would find the QP of a user program's CQE, so it comes first. The kernel
     // reuses QP numbers: the entry of an older QP with this number is replaced.
@@ -437,7 +433,7 @@ fn publish(path: *mut QpPath, slot: *mut QpSlot, qp: u64, number: u32) {
         write_volatile(&raw mut (*slot).qp, qp);
         write_volatile(&raw mut (*path).qp, qp);
         // The place of a QP's hint is always inside the array.
-        write_volatile(QP_HINTS.of(qp), number);
+        write_volatile(hint_of(qp), number);
         (*path).rq
     };
     if rq != 0 {
@@ -506,22 +502,13 @@ fn retire(identity: &Identity) {
     if QP_INDEX.remove(&qp).is_err() || !counts() || identity.slot == UNCOUNTED {
         return;
     }
-    let key = QpnKey {
-        device: identity.device,
-        qpn: identity.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(identity.device, identity.qpn);
     // If a newer QP already has the number, that QP's entry stays.
-    if let Some(owner) = QPN_INDEX.get_ptr(&key)
-        // SAFETY: the map checked the pointer.
-        && unsafe { *owner } == qp
-    {
-        let _ = QPN_INDEX.remove(&key);
-    }
+    remove_if(&QPN_INDEX, &key, qp);
     // A CPU that found no slot may have written over the place of a QP to which another CPU had just given
     // one. The hint has the number then, unless that of another QP replaced it. SAFETY: the place of a QP's
     // hint is always inside the array.
-    let hint = unsafe { read_volatile(QP_HINTS.of(qp)) };
+    let hint = unsafe { read_volatile(hint_of(qp)) };
     let number = if identity.slot < NONE_LEFT {
         identity.slot
     } else {
@@ -548,12 +535,7 @@ fn retire(identity: &Identity) {
     for queue in [sq, rq] {
         // The entry is left only if no program saw the end of the queue. The driver has freed the queue by
         // now, so a newer QP's queue may have its address: its entry stays.
-        if let Some(owner) = QUEUE_SLOTS.get_ptr(&queue)
-            // SAFETY: as above.
-            && unsafe { *owner } == number
-        {
-            let _ = QUEUE_SLOTS.remove(&queue);
-        }
+        remove_if(&QUEUE_SLOTS, &queue, number);
     }
     // SAFETY: as above; after `introduce` only this function writes the flags.
     unsafe {

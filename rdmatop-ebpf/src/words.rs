@@ -1,13 +1,14 @@
-//! Words that several CPUs write, and values that are written word by word.
+//! Words that several CPUs write, values that are written word by word, and loops.
 
 use core::{
     arch::asm,
+    ffi::c_void,
     intrinsics::{AtomicOrdering, atomic_xadd},
     mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::{bindings::pt_regs, helpers::bpf_loop, maps::HashMap};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::offsets::HAS_FENCE;
@@ -21,6 +22,39 @@ const REORDERS: bool = size_of::<pt_regs>() != 168;
 pub(crate) fn add(word: *mut u64, value: u64) {
     // SAFETY: the pointer is to a member of a map value that the verifier knows; the add is atomic.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(word, value) };
+}
+
+/// Raises a word that only grows, and that others may read at any time.
+///
+/// # Safety
+/// The pointer must be to a member of a map value that the verifier knows.
+#[inline(always)]
+pub(crate) unsafe fn raise(word: *mut u64, value: u64) {
+    // SAFETY: the caller promises it.
+    unsafe {
+        if value > read_volatile(word) {
+            write_volatile(word, value);
+        }
+    }
+}
+
+/// Calls `visit` with the state `turns` times, or until it returns 1. The verifier checks a callback once and
+/// not once per turn.
+#[inline(always)]
+pub(crate) fn each<T>(turns: u32, visit: unsafe extern "C" fn(u32, *mut T) -> i64, state: &mut T) {
+    // SAFETY: the helper expects a callback, its state, which outlives the call, and no flags.
+    unsafe { bpf_loop(turns, visit as *mut c_void, (&raw mut *state).cast(), 0) };
+}
+
+/// Removes an entry, if it has this value: a newer owner's entry stays.
+#[inline(always)]
+pub(crate) fn remove_if<K, V: Copy + PartialEq>(map: &HashMap<K, V>, key: &K, value: V) {
+    if let Some(now) = map.get_ptr(key)
+        // SAFETY: the map checked the pointer.
+        && unsafe { *now } == value
+    {
+        let _ = map.remove(key);
+    }
 }
 
 /// Orders memory accesses: other CPUs and user space see those before this call before those after it. `word`

@@ -336,8 +336,8 @@ fn style_and_units(asked: &Units<'_>) -> Part {
             label,
             ebpf::main(ebpf::BuildArgs {
                 clippy,
-                quiet: true,
                 log: false,
+                quiet: true,
             })
             .map(drop),
         );

@@ -9,11 +9,9 @@ use core::{
 };
 
 use aya_ebpf::maps::{Array, HashMap};
-use rdmatop_common::counters::loss;
 
 use super::Hook;
 use crate::{
-    emit::lost,
     maps::{CallEntry, CallKey},
     task::call_key,
     words::{claim, copy, release, unclaim},
@@ -37,17 +35,11 @@ impl<T: Copy> Calls<T> {
         self.entries.get_ptr_mut(key.tid & (self.number - 1))
     }
 
-    /// Remembers a call. If there is no room, the program at the call's return counts the loss. If an earlier
-    /// call of this thread is still remembered, its return probe did not fire, and this counts that loss.
+    /// Remembers a call. `earlier` counts the loss where an earlier call of this thread is still remembered,
+    /// whose return probe did not fire. Returns whether the call is remembered; if it is not, the program at
+    /// its return counts the loss.
     #[inline(always)]
-    pub(crate) fn remember(&self, hook: Hook, call: &T) {
-        self.remember_or(hook, call, |_| lost(loss::RETURN));
-    }
-
-    /// As [`Calls::remember`]; `earlier` counts the loss where an earlier call of this thread is still
-    /// remembered. Returns whether the call is remembered.
-    #[inline(always)]
-    pub(crate) fn remember_or(&self, hook: Hook, call: &T, earlier: impl Fn(&T)) -> bool {
+    pub(crate) fn remember(&self, hook: Hook, call: &T, earlier: impl Fn(&T)) -> bool {
         let key = call_key(hook);
         let Some(entry) = self.entry(key) else {
             return false;
@@ -75,15 +67,10 @@ impl<T: Copy> Calls<T> {
         true
     }
 
-    /// Removes and returns the call that this thread is in, `None` if it is not remembered.
+    /// Removes and returns the call that this thread is in, `None` if it is not remembered, or not the one
+    /// that returns.
     #[inline(always)]
-    pub(crate) fn recall<'a>(&self, hook: Hook, call: &'a mut MaybeUninit<T>) -> Option<&'a T> {
-        self.recall_if(hook, call, |_| true)
-    }
-
-    /// As [`Calls::recall`], if the remembered call is the one that returns.
-    #[inline(always)]
-    pub(crate) fn recall_if<'a>(
+    pub(crate) fn recall<'a>(
         &self,
         hook: Hook,
         call: &'a mut MaybeUninit<T>,

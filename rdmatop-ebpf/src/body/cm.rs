@@ -16,7 +16,7 @@ use crate::{
         place_of, read, read_into,
     },
     share::caller,
-    task::{Depth, device, entry, owner, stamp},
+    task::{device, entry, owner, stamp},
 };
 use aya_ebpf::{EbpfContext as _, programs::TracePointContext};
 use rdmatop_common::{
@@ -39,14 +39,11 @@ pub(crate) fn raw<const WHAT: u32>(id_priv: u64, event: u64) -> Option<()> {
     let res = member(id_priv, &OFF_IDPRIV_RES)?;
     let cm_id: u32 = get(res, &OFF_RES_ID)?;
     send_for(
+        false,
         || whose(res),
         |record: &mut CmRecord| {
             stamp(&mut record.prefix, kind::CM, id_priv);
-            owner(
-                &mut record.prefix,
-                entry(&mut StructBuffer::uninit(), res),
-                Depth::Name,
-            );
+            owner(&mut record.prefix, entry(&mut StructBuffer::uninit(), res));
             device(&mut record.prefix, get(id_priv, &OFF_IDPRIV_DEVICE).unwrap_or(0));
             record.what = WHAT;
             record.cm_id = cm_id;
@@ -77,6 +74,17 @@ pub(crate) struct Fields {
     pub(crate) dst: u32,
 }
 
+impl Fields {
+    pub(crate) const NONE: Self = Self {
+        cm_id: UNKNOWN,
+        event: UNKNOWN,
+        status: UNKNOWN,
+        qpn: UNKNOWN,
+        src: UNKNOWN,
+        dst: UNKNOWN,
+    };
+}
+
 /// Reads a field. Of a field that is wider than `T` (`event` is an unsigned long) this reads the low word,
 /// which comes first: the object is built for little-endian machines only (bpfel).
 #[inline(always)]
@@ -91,27 +99,25 @@ fn field<T>(ctx: &TracePointContext, offset: u32) -> Option<T> {
 #[inline(always)]
 pub(crate) fn traced(ctx: &TracePointContext, what: u32, fields: &Fields) -> Option<()> {
     let cm_id: u32 = field(ctx, fields.cm_id)?;
-    send(|record: &mut CmRecord| fill(record, ctx, what, cm_id, fields));
-    Some(())
-}
-
-#[inline(always)]
-fn fill(record: &mut CmRecord, ctx: &TracePointContext, what: u32, cm_id: u32, fields: &Fields) {
-    stamp(&mut record.prefix, kind::CM, 0);
-    record.what = what;
-    record.cm_id = cm_id;
-    record.event = field(ctx, fields.event).unwrap_or(UNKNOWN_U32);
-    record.status = field(ctx, fields.status).unwrap_or(0);
-    record.qpn = field(ctx, fields.qpn).unwrap_or(UNKNOWN_U32);
-    for (place, offset) in [(&mut record.src, fields.src), (&mut record.dst, fields.dst)] {
-        if offset != UNKNOWN {
-            read_into(place, ctx.as_ptr() as u64 + u64::from(offset));
+    send(|record: &mut CmRecord| {
+        stamp(&mut record.prefix, kind::CM, 0);
+        record.what = what;
+        record.cm_id = cm_id;
+        record.event = field(ctx, fields.event).unwrap_or(UNKNOWN_U32);
+        record.status = field(ctx, fields.status).unwrap_or(0);
+        record.qpn = field(ctx, fields.qpn).unwrap_or(UNKNOWN_U32);
+        for (place, offset) in [(&mut record.src, fields.src), (&mut record.dst, fields.dst)] {
+            if offset != UNKNOWN {
+                read_into(place, ctx.as_ptr() as u64 + u64::from(offset));
+            }
         }
-    }
-    if record.prefix.flags & flag::KTHREAD == 0 {
-        // rdma_connect, rdma_accept and rdma_disconnect run in the context of the process that calls them.
-        record.prefix.owner_pid = record.prefix.pid;
-        record.prefix.owner_comm = record.prefix.comm;
-        record.prefix.flags |= flag::OWNER_TASK;
-    }
+        if record.prefix.flags & flag::KTHREAD == 0 {
+            // rdma_connect, rdma_accept and rdma_disconnect run in the context of the process that calls
+            // them.
+            record.prefix.owner_pid = record.prefix.pid;
+            record.prefix.owner_comm = record.prefix.comm;
+            record.prefix.flags |= flag::OWNER_TASK;
+        }
+    });
+    Some(())
 }

@@ -19,7 +19,6 @@ pub(crate) mod wr_qps;
 pub(crate) mod write;
 
 use aya_ebpf::maps::HashMap;
-use rdmatop_common::counters::loss;
 
 use crate::{
     emit::lost,
@@ -49,17 +48,10 @@ pub(crate) enum Hook {
 
 /// Remembers a call. If there is no room, the program at the call's return counts the loss ([`not_entered`]).
 /// If an earlier call of this thread is still remembered, its return probe did not fire, and this counts that
-/// loss: the kernel tracks only a limited number of returns (kretprobe maxactive) and does not tell the
-/// program about a missed one.
+/// loss, of which `cause` is the kind: the kernel tracks only a limited number of returns (kretprobe
+/// maxactive) and does not tell the program about a missed one. Returns whether the call is remembered.
 #[inline(always)]
-pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: Hook, call: &T) {
-    enter_or(calls, hook, call, loss::RETURN);
-}
-
-/// As [`enter`]; `cause` is the loss to count for a return probe that did not fire. Returns whether the call
-/// is remembered.
-#[inline(always)]
-pub(crate) fn enter_or<T>(calls: &HashMap<CallKey, T>, hook: Hook, call: &T, cause: u32) -> bool {
+pub(crate) fn enter<T>(calls: &HashMap<CallKey, T>, hook: Hook, call: &T, cause: u32) -> bool {
     let key = call_key(hook);
     if calls.insert(&key, call, NOEXIST).is_ok() {
         return true;

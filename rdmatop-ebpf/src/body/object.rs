@@ -4,14 +4,14 @@ use core::mem::MaybeUninit;
 
 use super::{Hook, enter, not_entered};
 use crate::{
-    emit::{finish, send},
+    emit::send,
     maps::OBJECT_CALLS,
     offsets::{
         OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_DEV_MAX_CQ, OFF_DEV_MAX_MR, OFF_MR_DEVICE, OFF_MR_LENGTH,
         OFF_MR_RES, OFF_RES_ID, StructBuffer, get, get_or_unknown, member,
     },
-    task::{Depth, Entry, call_key, device, entry, owner, stamp},
-    words::zeroed,
+    task::{Entry, call_key, device, entry, now, owner, stamp},
+    words::{copy, zeroed},
 };
 use aya_ebpf::Global;
 use rdmatop_common::{
@@ -65,7 +65,7 @@ fn describe(record: &mut ObjectRecord, of: Object, kind: u16, object: u64, entry
     stamp(&mut record.prefix, kind, object);
     let on = get(object, layout(of).device).unwrap_or(0);
     device(&mut record.prefix, on);
-    record.owner_start_ns = owner(&mut record.prefix, entry, Depth::Whole);
+    record.owner_start_ns = owner(&mut record.prefix, entry);
     record.res_id = UNKNOWN_U32;
     record.size = match of {
         Object::Mr => get::<u64>(object, &OFF_MR_LENGTH),
@@ -100,7 +100,7 @@ pub(crate) fn destroying(of: Object, object: u64) {
     let mut buffer = StructBuffer::uninit();
     describe(record, of, destroyed, object, entry(&mut buffer, res));
     record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
-    enter(&OBJECT_CALLS, destroy, record);
+    enter(&OBJECT_CALLS, destroy, record, loss::RETURN);
 }
 
 #[inline(always)]
@@ -110,9 +110,15 @@ pub(crate) fn destroyed(of: Object, rc: i32) -> Option<()> {
         not_entered(loss::STASH);
         return None;
     };
-    // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread is
-    // inside the call, and none frees it before the end of this program.
-    unsafe { finish(call, rc) };
+    send(|record: &mut ObjectRecord| {
+        // SAFETY: the map checked the pointer; no other program writes this thread's entry while the thread
+        // is inside the call, and none frees it before the end of this program.
+        unsafe { copy(call, &raw mut *record) };
+        let now = now();
+        record.prefix.duration_ns = now - record.prefix.ts_ns;
+        record.prefix.ts_ns = now;
+        record.prefix.rc = rc;
+    });
     let _ = OBJECT_CALLS.remove(&key);
     Some(())
 }

@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 
 use super::{Hook, calls::Calls, not_entered, rxe_shared::works_in_softirqs};
 use crate::{
-    emit::{lost, send_whole},
+    emit::{lost, send_for},
     identity::{self, identify},
     maps::{
         DESTROY_CALLS, DESTROY_ENTRIES, DESTROY_REST, DestroyCall, MODIFY_CALLS, MODIFY_ENTRIES, MODIFY_REST,
@@ -20,9 +20,9 @@ use crate::{
         OFF_ATTR_STATE, OFF_ATTR_TIMEOUT, OFF_DEV_MAX_QP, OFF_EVENT_ELEMENT, OFF_EVENT_EVENT, OFF_QP_RES,
         StructBuffer, StructRead, counts, get, get_or_unknown, place_of,
     },
-    record::{describe, fill, owner},
+    record::{describe, owner},
     slots,
-    task::{Depth, Entry, entry, now, stamp_known},
+    task::{Entry, entry, now},
     words::{clear, copy, zeroed},
 };
 use rdmatop_common::{
@@ -65,28 +65,17 @@ const DESTROYS: Calls<DestroyCall> = Calls {
 pub(crate) fn created(qp: u64, entry: Entry<'_>) {
     let mut known = MaybeUninit::uninit();
     let known = zeroed::<QpKnown>(&mut known);
-    identify(
-        known,
-        qp,
-        entry,
-        if counts() { Depth::Whole } else { Depth::Often },
-    );
+    identify(known, qp, entry);
     known.state = RESET as u8;
     known.flags |= flag::CREATED;
     slots::made(known, qp);
-    send_whole(
+    send_for(
         false,
         || owner(known),
         #[inline(always)]
         |record: &mut QpRecord| {
-            stamp_known(
-                &mut record.prefix,
-                (kind::QP_CREATE, qp),
-                known,
-                known.born_ns,
-                true,
-            );
-            fill(record, known);
+            describe(record, kind::QP_CREATE, qp, known);
+            record.prefix.ts_ns = known.born_ns;
             record.event = get_or_unknown(known.device, &OFF_DEV_MAX_QP);
             record.from_state = UNKNOWN_U8;
             record.to_state = RESET as u8;
@@ -103,7 +92,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         attr,
         mask: u64::from(attr_mask),
     };
-    MODIFIES.remember(Hook::ModifyQp, &call);
+    MODIFIES.remember(Hook::ModifyQp, &call, |_| lost(loss::RETURN));
     if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
             slots::leaving(qp);
@@ -181,7 +170,7 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
 #[inline(always)]
 fn modified(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call) else {
+    let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
         return None;
     };
@@ -203,7 +192,7 @@ fn stepped(call: &ModifyCall, known: *mut QpKnown, rc: i32) {
     let head = StructRead::open(&mut buffer, call.attr, &OFF_ATTR_STATE);
     let mut port = 0;
     let breaking = counts() && attr_mask & mask::STATE != 0 && head.get(&OFF_ATTR_STATE) == Some(ERR);
-    send_whole(
+    send_for(
         breaking,
         // SAFETY: as below.
         || owner(unsafe { &*known }),
@@ -265,22 +254,17 @@ pub(crate) fn destroying(qp: u64) {
         } else {
             clear(known);
             let res = place_of(qp, &OFF_QP_RES);
-            identify(
-                &mut *known,
-                qp,
-                entry(&mut StructBuffer::uninit(), res),
-                Depth::Whole,
-            );
+            identify(&mut *known, qp, entry(&mut StructBuffer::uninit(), res));
         }
         call.assume_init_ref()
     };
-    DESTROYS.remember(Hook::DestroyQp, call);
+    DESTROYS.remember(Hook::DestroyQp, call, |_| lost(loss::RETURN));
 }
 
 #[inline(always)]
 fn destroyed(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call) else {
+    let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
         return None;
     };
@@ -288,7 +272,7 @@ fn destroyed(rc: i32) -> Option<()> {
         // Only now: rxe drains its rings inside destroy, and the programs still count those WRs.
         slots::destroyed(call.qp, &call.known, call.start_ns);
     }
-    send_whole(
+    send_for(
         false,
         || owner(&call.known),
         #[inline(always)]
@@ -320,7 +304,7 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
         lost(loss::STASH);
         return None;
     };
-    send_whole(
+    send_for(
         false,
         // SAFETY: as below.
         || owner(unsafe { &*known }),

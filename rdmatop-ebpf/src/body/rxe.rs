@@ -7,15 +7,9 @@
 //! did something, so its entry shows what the previous call finished. A return probe, which would cost three
 //! times as much, is not needed.
 
-use core::{
-    ffi::c_void,
-    ptr::{read_volatile, write_volatile},
-};
+use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::{
-    Global,
-    helpers::{bpf_loop, generated::bpf_get_smp_processor_id},
-};
+use aya_ebpf::{Global, helpers::generated::bpf_get_smp_processor_id};
 use rdmatop_common::{
     counters::{OPCODES, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, bucket, loss, slot_flag},
     ib::{opcode, qp_type, state},
@@ -38,7 +32,7 @@ use crate::{
     },
     slots::{NOT_IN_ERR, Provider, at, find, find_busy},
     task::now,
-    words::add,
+    words::{add, each, raise},
 };
 
 /// [`QpPath::failed`] of a QP without a failed WR.
@@ -357,9 +351,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
         let producer = read::<u32>((*path).sq_ring)?;
         let posted = advance(posted_before, base, producer, mask);
         // Read the count again: a doorbell may have raised it meanwhile.
-        if read_volatile(&raw const (*slot).tx_posted) < posted {
-            (*slot).tx_posted = posted;
-        }
+        raise(&raw mut (*slot).tx_posted, posted);
         if (*path).walked != posted {
             walk(path, slot, posted);
         }
@@ -375,9 +367,7 @@ fn sends(path: *mut QpPath, slot: *mut QpSlot) -> Option<()> {
             }
             finished(path, slot, done_before, done);
             write_volatile(&raw mut (*path).done, done);
-            if done > read_volatile(&raw const (*slot).tx_done) {
-                write_volatile(&raw mut (*slot).tx_done, done);
-            }
+            raise(&raw mut (*slot).tx_done, done);
         }
     }
     Some(())
@@ -415,12 +405,7 @@ unsafe fn walk(path: *mut QpPath, slot: *mut QpSlot, posted: u64) {
             walk.next = posted - mask;
         }
         let count = (posted - walk.next) as u32;
-        bpf_loop(
-            count,
-            walk_one as *mut c_void,
-            (&raw mut walk).cast::<c_void>(),
-            0,
-        );
+        each(count, walk_one, &mut walk);
         (*path).walked = posted;
     }
 }
@@ -495,12 +480,7 @@ unsafe fn finished(path: *mut QpPath, slot: *mut QpSlot, from: u64, to: u64) {
             carry_ns: (*path).carry_ns,
             wr: from,
         };
-        bpf_loop(
-            (to - from) as u32,
-            time_one as *mut c_void,
-            (&raw mut times).cast::<c_void>(),
-            0,
-        );
+        each((to - from) as u32, time_one, &mut times);
         (*path).carry_ns = times.carry_ns;
         write_volatile(&raw mut (*path).cqe_ns, 0);
     }
@@ -600,9 +580,7 @@ pub(crate) fn failed(path: *mut QpPath, slot: *mut QpSlot, flushed: bool) -> Opt
             write_volatile(&raw mut (*path).failed, first);
         }
         let done = done + u64::from(flushed && done < read_volatile(&raw const (*slot).tx_posted));
-        if done > read_volatile(&raw const (*slot).tx_done) {
-            write_volatile(&raw mut (*slot).tx_done, done);
-        }
+        raise(&raw mut (*slot).tx_done, done);
     }
     Some(())
 }

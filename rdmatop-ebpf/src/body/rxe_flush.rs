@@ -18,7 +18,7 @@ use crate::{
     maps::QpPath,
     offsets::{OFF_WQE_STATUS, get},
     slots::{NOT_IN_ERR, Provider},
-    words::add,
+    words::{add, raise},
 };
 
 /// Counts the CQEs that no program saw. Each flushed send WR has one CQE, signaled or not, and each receive
@@ -63,9 +63,7 @@ pub(super) fn count_unseen(path: *mut QpPath, slot: *mut QpSlot) {
         if done - sends < (*path).failed {
             write_volatile(&raw mut (*path).failed, done - sends);
         }
-        if done > read_volatile(&raw const (*slot).tx_done) {
-            write_volatile(&raw mut (*slot).tx_done, done);
-        }
+        raise(&raw mut (*slot).tx_done, done);
     }
 }
 

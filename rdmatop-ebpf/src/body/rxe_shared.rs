@@ -71,11 +71,7 @@ impl Cqe {
         let (_, bytes) = halves(length);
         let (imm, qpn) = halves(number);
         let (src_qp, flags) = halves(source);
-        let key = QpnKey {
-            device: get(member(cq, &OFF_RXE_CQ_IBCQ)?, &OFF_CQ_DEVICE)?,
-            qpn,
-            reserved: 0,
-        };
+        let key = QpnKey::new(get(member(cq, &OFF_RXE_CQ_IBCQ)?, &OFF_CQ_DEVICE)?, qpn);
         let qp = match qpns.get_ptr(&key) {
             // SAFETY: the map checked the pointer.
             Some(qp) => unsafe { *qp },

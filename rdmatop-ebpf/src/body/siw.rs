@@ -10,12 +10,8 @@
 //! The elements are the driver's uAPI (include/uapi/rdma/siw-abi.h) and so the same on every kernel. The
 //! driver's own structs are not: their offsets come from BTF.
 
-use core::{
-    ffi::c_void,
-    ptr::{read_volatile, write_volatile},
-};
+use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::helpers::bpf_loop;
 use rdmatop_common::counters::{OPCODES, QpSlot, loss, slot_flag};
 
 use crate::{
@@ -30,7 +26,7 @@ use crate::{
         OFF_SIW_WQE_SQE, OFF_SIW_WQE_STATUS, get, get_or_zero, is_known, member, read_or_zero,
     },
     slots::{Provider, find, find_busy, known},
-    words::add,
+    words::{add, each, raise},
 };
 
 /// The provider soft iWARP.
@@ -167,10 +163,6 @@ impl Provider for Siw {
         let posted = sendq != 0 && head(sendq + place) & VALID != 0;
         posted || orq != get_or_zero(siw, &OFF_SIW_ORQ_GET)
     }
-
-    /// A QP of siw is never reset, and has no PSN.
-    #[inline(always)]
-    fn modified(_path: *mut QpPath, _slot: *mut QpSlot, _reset: bool, _new_psn: bool) {}
 }
 
 /// How many WRs the driver has taken off the send queue.
@@ -206,11 +198,7 @@ unsafe fn finished(slot: *mut QpSlot, taken: u64, unfinished: u64) {
     // READs from before the QP was counted can be waiting, and be more than the WRs taken since.
     let done = taken.saturating_sub(unfinished);
     // SAFETY: the caller's pointer is checked.
-    unsafe {
-        if done > read_volatile(&raw const (*slot).tx_done) {
-            write_volatile(&raw mut (*slot).tx_done, done);
-        }
-    }
+    unsafe { raise(&raw mut (*slot).tx_done, done) };
 }
 
 /// A walk over valid elements of a queue.
@@ -227,22 +215,33 @@ struct Walk {
     counts: u64,
 }
 
-/// Walks over the valid elements from number `next` on, and returns the number of the first that is not
-/// valid. The driver has taken all elements below `taken`.
-#[inline(always)]
-unsafe fn walk(walk: &mut Walk, taken: u64) -> u64 {
-    let ahead = walk.next.saturating_sub(taken);
-    let turns = (walk.mask + 1).saturating_sub(ahead) as u32;
-    // SAFETY: the walk outlives the call.
-    unsafe {
-        bpf_loop(
-            turns,
-            walk_one as *mut c_void,
-            core::ptr::from_mut(walk).cast::<c_void>(),
-            0,
-        );
+impl Walk {
+    /// Over the send queue, from number `next` on.
+    #[inline(always)]
+    unsafe fn sends(path: *mut QpPath, slot: *mut QpSlot, next: u64, counts: u64) -> Self {
+        // SAFETY: the caller's pointer is checked.
+        unsafe {
+            Self {
+                slot,
+                queue: (*path).sq_ring,
+                size: SQE,
+                base: (*path).sq_base,
+                mask: u64::from((*path).sq_mask),
+                next,
+                counts,
+            }
+        }
     }
-    walk.next
+
+    /// Walks over the valid elements, and returns the number of the first that is not valid. The driver has
+    /// taken all elements below `taken`.
+    #[inline(always)]
+    fn end(mut self, taken: u64) -> u64 {
+        let ahead = self.next.saturating_sub(taken);
+        let turns = (self.mask + 1).saturating_sub(ahead) as u32;
+        each(turns, walk_one, &mut self);
+        self.next
+    }
 }
 
 /// Visits one element of a walk, which ends at the first that is not valid.
@@ -307,20 +306,9 @@ unsafe fn posted(path: *mut QpPath, slot: *mut QpSlot, siw: u64, taken: u64) {
             count(slot, copy, head(copy));
             next = taken;
         }
-        let mut each = Walk {
-            slot,
-            queue: (*path).sq_ring,
-            size: SQE,
-            base: (*path).sq_base,
-            mask: u64::from((*path).sq_mask),
-            next,
-            counts: 1,
-        };
-        let end = walk(&mut each, taken);
+        let end = Walk::sends(path, slot, next, 1).end(taken);
         (*path).walked = end;
-        if (*slot).tx_posted < end {
-            (*slot).tx_posted = end;
-        }
+        raise(&raw mut (*slot).tx_posted, end);
     }
 }
 
@@ -339,19 +327,9 @@ pub(crate) fn doorbell(qp: u64) -> Option<()> {
         }
         let taken = taken(path, siw_qp(qp));
         let before = read_volatile(&raw const (*slot).tx_posted);
-        let mut each = Walk {
-            slot,
-            queue: (*path).sq_ring,
-            size: SQE,
-            base: (*path).sq_base,
-            mask: u64::from((*path).sq_mask),
-            next: if before > taken { before } else { taken },
-            counts: 0,
-        };
-        let end = walk(&mut each, taken);
-        if (*slot).tx_posted < end {
-            (*slot).tx_posted = end;
-        }
+        let next = if before > taken { before } else { taken };
+        let end = Walk::sends(path, slot, next, 0).end(taken);
+        raise(&raw mut (*slot).tx_posted, end);
     }
     Some(())
 }
@@ -487,7 +465,7 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
         );
         write_volatile(&raw mut (*path).taken, taken);
         let known = read_volatile(&raw const (*slot).rx_posted);
-        let mut each = Walk {
+        let walk = Walk {
             slot,
             queue: (*path).rq_ring,
             size: RQE,
@@ -496,10 +474,8 @@ unsafe fn receives(path: *mut QpPath, slot: *mut QpSlot, siw: u64) {
             next: if known > taken { known } else { taken },
             counts: 0,
         };
-        let end = walk(&mut each, taken);
-        if end > known {
-            write_volatile(&raw mut (*slot).rx_posted, end);
-        }
+        let end = walk.end(taken);
+        raise(&raw mut (*slot).rx_posted, end);
     }
 }
 

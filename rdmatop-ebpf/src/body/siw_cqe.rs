@@ -13,7 +13,7 @@ use core::ptr::{read_volatile, write_volatile};
 use rdmatop_common::counters::{QpSlot, WC_STATUSES};
 
 use crate::{
-    maps::{CQE_CALLS, CQE_PLACE_BITS},
+    maps::{CQE_PLACE_BITS, cqe_call},
     words::add,
 };
 
@@ -137,7 +137,7 @@ impl Call {
     fn on(stack: u64) -> Self {
         let seal = (stack >> STACK_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
-            place: CQE_CALLS.at(seal >> (64 - CQE_PLACE_BITS)),
+            place: cqe_call(seal >> (64 - CQE_PLACE_BITS)),
             seal,
         }
     }

@@ -10,18 +10,21 @@ use crate::{
         VERB_INDEX, VERB_REST, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_DEVX, counts, get, read},
-    pool,
     share::{caller, is_over_budget},
     task::{device, now, stamp},
     words::add,
 };
-use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::{
+    helpers::bpf_probe_read_user,
+    maps::{Array, HashMap, Stack},
+};
 use rdmatop_common::{
-    counters::{VerbErrorKey, VerbKey, VerbStats, bucket, loss},
+    counters::{VerbErrorKey, VerbKey, bucket, loss},
     devx::{CREATE, DESTROY, MODIFY},
     event::{VerbRecord, kind},
     verb,
 };
+use zerocopy::FromZeros;
 
 /// `UVERBS_ATTR_WRITE_CMD`: the attribute that holds the command of an INVOKE_WRITE.
 const WRITE_CMD: u16 = 2;
@@ -98,72 +101,48 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
         header,
         attrs,
     };
-    CALLS.remember(Hook::Verb, &call);
+    CALLS.remember(Hook::Verb, &call, |_| lost(loss::RETURN));
     Some(())
 }
 
-/// The counters of a process and verb. A new pair gets an entry; its key is written before the index has the
-/// entry's number.
+/// The entry of a key, which the entry begins with. A new key gets a free one: the key is written before the
+/// index has the entry's number.
 #[inline(always)]
-fn stats(key: VerbKey) -> Option<*mut VerbStats> {
-    if let Some(number) = VERB_INDEX.get_ptr(&key) {
-        // SAFETY: the map checked both pointers.
-        return VERBS
-            .get_ptr_mut(unsafe { *number })
-            .map(|entry| unsafe { &raw mut (*entry).stats });
+fn entry_of<K: Copy + FromZeros, E>(
+    index: &HashMap<K, u32>,
+    array: &Array<E>,
+    free: &Stack<u32>,
+    key: &K,
+) -> Option<*mut E> {
+    if let Some(number) = index.get_ptr(key) {
+        // SAFETY: the map checked the pointer.
+        return array.get_ptr_mut(unsafe { *number });
     }
-    let entry = pool::take(&FREE_VERBS).and_then(|number| {
-        let entry = VERBS.get_ptr_mut(number)?;
+    let entry = free.pop().ok().flatten().and_then(|number| {
+        let entry = array.get_ptr_mut(number)?;
         // SAFETY: the map checked the pointer, and nobody else has this entry.
-        unsafe { (*entry).key = key };
-        if VERB_INDEX.insert(&key, &number, NOEXIST).is_ok() {
+        unsafe { *entry.cast::<K>() = *key };
+        if index.insert(key, &number, NOEXIST).is_ok() {
             return Some(entry);
         }
         // SAFETY: as above.
-        unsafe { (*entry).key = VerbKey { pid: 0, verb: 0 } };
-        pool::give_back(&FREE_VERBS, number);
+        unsafe { *entry.cast::<K>() = K::new_zeroed() };
+        let _ = free.push(number, 0);
         // Another CPU was first, or there is no room.
         // SAFETY: the map checked the pointer.
-        VERBS.get_ptr_mut(unsafe { *VERB_INDEX.get_ptr(&key)? })
+        array.get_ptr_mut(unsafe { *index.get_ptr(key)? })
     });
     if entry.is_none() {
         lost(loss::VERB);
     }
-    // SAFETY: as above.
-    entry.map(|entry| unsafe { &raw mut (*entry).stats })
-}
-
-/// The count of failures of a process, verb and errno; works as [`stats`].
-#[inline(always)]
-fn errors(key: &VerbErrorKey) -> Option<*mut u64> {
-    if let Some(number) = VERB_ERROR_INDEX.get_ptr(key) {
-        // SAFETY: the map checked both pointers.
-        return VERB_ERRORS
-            .get_ptr_mut(unsafe { *number })
-            .map(|entry| unsafe { &raw mut (*entry).count });
-    }
-    let number = pool::take(&FREE_VERB_ERRORS)?;
-    let entry = VERB_ERRORS.get_ptr_mut(number)?;
-    // SAFETY: the map checked the pointer, and nobody else has this entry.
-    unsafe { (*entry).key = *key };
-    if VERB_ERROR_INDEX.insert(key, &number, NOEXIST).is_ok() {
-        // SAFETY: as above.
-        return Some(unsafe { &raw mut (*entry).count });
-    }
-    // SAFETY: as above.
-    unsafe { (*entry).key.pid = 0 };
-    pool::give_back(&FREE_VERB_ERRORS, number);
-    // SAFETY: the map checked both pointers.
-    let entry = VERB_ERRORS.get_ptr_mut(unsafe { *VERB_ERROR_INDEX.get_ptr(key)? })?;
-    // SAFETY: as above.
-    Some(unsafe { &raw mut (*entry).count })
+    entry
 }
 
 /// Return of `ib_uverbs_cmd_verbs`.
 #[inline(always)]
 pub(crate) fn ioctl_returned(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(Hook::Verb, &mut call) else {
+    let Some(call) = CALLS.recall(Hook::Verb, &mut call, |_| true) else {
         not_entered(loss::MISSED);
         return None;
     };
@@ -213,9 +192,11 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
     if rc < 0 {
         count_failure(verb, rc);
     }
-    let stats = stats(VerbKey { pid: caller(), verb })?;
+    let key = VerbKey { pid: caller(), verb };
+    let entry = entry_of(&VERB_INDEX, &VERBS, &FREE_VERBS, &key)?;
     // SAFETY: members of a map value that the verifier knows.
     unsafe {
+        let stats = &raw mut (*entry).stats;
         add(&raw mut (*stats).calls, 1);
         if let Some(took) = took {
             add(&raw mut (*stats).ns, took);
@@ -259,8 +240,8 @@ fn count_failure(verb: u32, rc: i32) {
         errno: rc.unsigned_abs(),
         reserved: 0,
     };
-    match errors(&key) {
-        Some(count) => add(count, 1),
-        None => lost(loss::VERB),
+    if let Some(entry) = entry_of(&VERB_ERROR_INDEX, &VERB_ERRORS, &FREE_VERB_ERRORS, &key) {
+        // SAFETY: the map checked the pointer.
+        add(unsafe { &raw mut (*entry).count }, 1);
     }
 }

@@ -10,12 +10,11 @@
 //! get the claim leaves its posts to the visit that holds it, or to the next one.
 
 use core::{
-    ffi::c_void,
     mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use rdmatop_common::{
     counters::loss,
     event::UNKNOWN_U32,
@@ -34,7 +33,7 @@ use crate::{
     },
     share::{WORK, is_refused},
     task::now,
-    words::{self, add, copy, zeroed},
+    words::{self, add, copy, each, zeroed},
     wr_maps::{
         IN_RESET, Outstanding, QpOwner, WR_COUNTS, WR_CQES, WR_EVENTS, WR_FILTER, WR_OUTSTANDING, WR_QPS,
         WR_QUEUES, WrKey, WrQp, qp_flag,
@@ -101,15 +100,7 @@ pub(super) fn claim(qp: *mut WrQp) -> bool {
         word: unsafe { &raw mut (*qp).claims },
         got: 0,
     };
-    // SAFETY: the arguments are what the helper expects: a callback, its context, no flags.
-    unsafe {
-        bpf_loop(
-            TRIES,
-            claim_once as *mut c_void,
-            (&raw mut claim).cast::<c_void>(),
-            0,
-        );
-    }
+    each(TRIES, claim_once, &mut claim);
     claim.got != 0
 }
 
@@ -206,12 +197,7 @@ pub(super) fn posts(qp: *mut WrQp, post_ns: u64, tid: u64) -> Option<()> {
             now: now(),
             tid,
         };
-        bpf_loop(
-            n as u32,
-            post_one as *mut c_void,
-            (&raw mut walk).cast::<c_void>(),
-            0,
-        );
+        each(n as u32, post_one, &mut walk);
     }
     Some(())
 }
@@ -332,12 +318,7 @@ pub(super) fn ends(qp: *mut WrQp, to: u64, status: u32, flags: u16) -> Option<()
             status: u64::from(status),
             flags: u64::from(flags),
         };
-        bpf_loop(
-            n as u32,
-            end_one as *mut c_void,
-            (&raw mut walk).cast::<c_void>(),
-            0,
-        );
+        each(n as u32, end_one, &mut walk);
     }
     Some(())
 }

@@ -11,14 +11,14 @@ use rdmatop_common::{
 use crate::{
     body::{
         rxe_shared::{Cqe, is_full},
-        wr::{claim, consumed, counted, ends, found_at, posts, release, send},
+        wr::{claim, consumed, counted, ends, filter, found_at, left_out, posts, release, send},
     },
     cursor::advance,
     emit::{lost, lost_many},
     offsets::{OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RXE_QP_SCQ, OFF_WQE_WR_ID, get, get_or_zero, member},
     task::now,
     words::add,
-    wr_maps::{Kept, WR_CQES, WR_FILTER, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
+    wr_maps::{Kept, WR_CQES, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
 };
 
 /// Entry of `rxe_cq_post(cq, cqe, solicited)`, which is about to place a CQE.
@@ -165,10 +165,6 @@ fn sent(qp: *mut WrQp, status: u32, full: u16) -> Option<()> {
 /// Reports the end of a receive. The receives of a QP end one after the other, so the queue's index shows for
 /// how many of them the kernel skipped this program. For a shared receive queue it does not.
 #[inline(always)]
-#[expect(
-    clippy::manual_is_multiple_of,
-    reason = "that asks for 0 once more, with each WR"
-)]
 fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
     // SAFETY: the map checked the pointers; only this task writes these words.
     unsafe {
@@ -197,9 +193,8 @@ fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
             counted(count::INDEXED, missing);
             lost_many(loss::WR_MISSED, missing);
         }
-        let filter = WR_FILTER.get_ptr(0)?;
-        let each = u64::from((*filter).sample);
-        if each > 1 && number % each != 0 {
+        let filter = filter()?;
+        if left_out(filter, number) {
             counted(count::SAMPLED_OUT, 1);
             return None;
         }

@@ -21,10 +21,10 @@ use crate::{
         OFF_DEV_INDEX, OFF_QP_DEVICE, OFF_QP_NUM, OFF_QP_RES, OFF_QP_TYPE, OFF_QUEUE_BUF, OFF_QUEUE_INDEX,
         OFF_QUEUE_MASK, OFF_QUEUE_SHIFT, OFF_RES_TYPE, OFF_RXE_QP_IBQP, OFF_RXE_QP_RCQ, OFF_RXE_QP_RQ,
         OFF_RXE_QP_SCQ, OFF_RXE_QP_SIGNALS, OFF_RXE_QP_SQ, OFF_RXE_QP_SRQ, OFF_RXE_QP_USER, StructBuffer,
-        get, get_or_unknown, get_or_zero, member,
+        get, get_or_unknown, get_or_zero, place_of,
     },
-    task::{Depth, entry, name_device, now, owner_of},
-    words::zeroed,
+    task::{entry, name_device, now, owner_of},
+    words::{remove_if, zeroed},
     wr_maps::{QpOwner, WR_QPNS, WR_QPS, WR_QUEUES, WrQp, qp_flag},
 };
 
@@ -102,11 +102,8 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     new.owner.qp_type = get(qp, &OFF_QP_TYPE).unwrap_or(UNKNOWN_U32);
     new.owner.dest_qpn = UNKNOWN_U32;
     let mut buffer = StructBuffer::uninit();
-    let owner = owner_of(
-        entry(&mut buffer, member(qp, &OFF_QP_RES).unwrap_or(0)),
-        &mut new.owner.comm,
-        Depth::Name,
-    );
+    let res = entry(&mut buffer, place_of(qp, &OFF_QP_RES));
+    let owner = owner_of(res, &mut new.owner.comm);
     new.owner.pid = owner.pid;
     new.owner.flags = u32::from(owner.flags);
     let user: u8 = get_or_zero(rxe, &OFF_RXE_QP_USER);
@@ -126,11 +123,7 @@ extern "C" fn follow_wrs(qp: u64, is_new: u64) -> u64 {
     if is_wanted(&new.owner) {
         new.flags |= qp_flag::WANTED;
     }
-    let key = QpnKey {
-        device: new.device,
-        qpn: new.owner.qpn,
-        reserved: 0,
-    };
+    let key = QpnKey::new(new.device, new.owner.qpn);
     // Without one of the first two, no program would find the QP of a CQE, or that of a queue that ends. The
     // kernel reuses QP numbers: the entry of an older QP with this number is replaced.
     let has_room = WR_QPNS.insert(&key, &qp, 0).is_ok()
@@ -166,26 +159,12 @@ pub(super) fn forget(qp: u64) {
     let Some(known) = WR_QPS.get_ptr(&qp) else { return };
     // SAFETY: the map checked the pointer.
     let (key, sq) = unsafe {
-        let key = QpnKey {
-            device: (*known).device,
-            qpn: (*known).owner.qpn,
-            reserved: 0,
-        };
+        let key = QpnKey::new((*known).device, (*known).owner.qpn);
         (key, (*known).sq)
     };
-    if let Some(owner) = WR_QPNS.get_ptr(&key)
-        // SAFETY: as above.
-        && unsafe { *owner } == qp
-    {
-        let _ = WR_QPNS.remove(&key);
-    }
+    remove_if(&WR_QPNS, &key, qp);
     // The kernel reuses addresses too: another QP may have its queue there if no program saw this one's end.
-    if let Some(owner) = WR_QUEUES.get_ptr(&sq)
-        // SAFETY: as above.
-        && unsafe { *owner } == qp
-    {
-        let _ = WR_QUEUES.remove(&sq);
-    }
+    remove_if(&WR_QUEUES, &sq, qp);
     let _ = WR_QPS.remove(&qp);
 }
 

@@ -48,7 +48,7 @@ fn begun(buffer: u64) -> VerbCall {
 /// its return probe did not fire.
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
-    CALLS.remember_or(Hook::Write, &begun(buffer), |_| not_entered(loss::MISSED));
+    CALLS.remember(Hook::Write, &begun(buffer), |_| not_entered(loss::MISSED));
     Some(())
 }
 
@@ -57,21 +57,27 @@ pub(crate) fn entered(buffer: u64) -> Option<()> {
 /// buffer in.
 #[inline(always)]
 pub(crate) fn returned(rc: i32) -> Option<()> {
-    let end = now();
     let mut call = MaybeUninit::uninit();
-    let Some(call) = CALLS.recall(Hook::Write, &mut call) else {
+    let Some(call) = CALLS.recall(Hook::Write, &mut call, |_| true) else {
         not_entered(loss::MISSED);
         return None;
     };
+    let command = |buffer| of_command(word(buffer).unwrap_or(UNREADABLE));
+    finish(rc, call.start_ns, call.attrs, command)
+}
+
+/// Counts a call that has returned, and makes the record of one that failed.
+#[inline(always)]
+fn finish(rc: i32, start_ns: u64, buffer: u64, verb: impl FnOnce(u64) -> u32) -> Option<()> {
     if !enabled() || (rc >= 0 && !counts()) {
         return None;
     }
-    let verb = of_command(word(call.attrs).unwrap_or(UNREADABLE));
-    let took = end - call.start_ns;
+    let took = now() - start_ns;
+    let verb = verb(buffer);
     if rc < 0 {
         record_failure(verb, rc, took, 0);
     }
-    count(verb, rc, Some(took))
+    count(verb, rc, (verb != verb::CM_GET_EVENT).then_some(took))
 }
 
 /// Entry of `ucma_write(file, buf, len, pos)`, as [`entered`]. The call has no entry in the array: threads
@@ -98,18 +104,13 @@ pub(crate) fn cm_returned(rc: i32) -> Option<()> {
     // SAFETY: the map checked the pointer; no other thread has this key.
     let (start_ns, buffer) = unsafe { ((*call).start_ns, (*call).attrs) };
     let _ = VERB_REST.remove(&key);
-    if !enabled() || (rc >= 0 && !counts()) {
-        return None;
-    }
-    let mut verb = verb::cm(word(buffer).unwrap_or(UNREADABLE));
-    let took = now() - start_ns;
     // librdmacm binds to an InfiniBand address once, to learn whether the machine supports it. That bind gets
     // a verb number of its own, so that its failure can be told from other failures.
-    if verb == verb::CM_BIND && word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) {
-        verb |= verb::AF_IB;
-    }
-    if rc < 0 {
-        record_failure(verb, rc, took, 0);
-    }
-    count(verb, rc, (verb != verb::CM_GET_EVENT).then_some(took))
+    let command = |buffer| match verb::cm(word(buffer).unwrap_or(UNREADABLE)) {
+        verb::CM_BIND if word(buffer + BIND_FAMILY).is_some_and(|word| word as u16 == AF_IB) => {
+            verb::CM_BIND | verb::AF_IB
+        }
+        verb => verb,
+    };
+    finish(rc, start_ns, buffer, command)
 }

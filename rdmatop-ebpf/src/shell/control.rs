@@ -58,7 +58,7 @@ entry!(free_cq(cq) object::freed(Object::Cq, cq));
 
 entry!(qp_event(event) qp::async_event(event));
 
-entry!(kept cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
+entry!(cmd_verbs / fe_cmd_verbs(file, header, attrs) verbs::ioctl_entered(file, header, attrs));
 ret!(cmd_verbs_ret / fx_cmd_verbs(rc) verbs::ioctl_returned(rc));
 
 entry!(always uverbs_write(_file, buffer) write::entered(buffer));

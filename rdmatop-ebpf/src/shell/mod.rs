@@ -3,55 +3,50 @@
 
 /// Makes the programs at a function's entry: name of the kprobe program, name of the fentry program if there
 /// is one, arguments as u64, body. `always`: they run even while counting is off; `[stack]` is then the stack
-/// pointer. `kept`: the body only stores the arguments and does not calculate with them.
+/// pointer.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $([$stack])? $kprobe($($arg),*) $body);
+    };
+    (always $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $kprobe($($arg),*) $body);
+        entry!(@fentry $fentry($($arg),*) $body);
+    };
+    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
+        entry!($kprobe($($arg),*) $body);
+        entry!(@fentry $fentry($($arg),*) if $crate::maps::enabled() {
+            let _ = $body;
+        });
+    };
+    ($kprobe:ident($($arg:ident),*) $body:expr) => {
+        entry!(@kprobe |ctx| $kprobe($($arg),*) if $crate::maps::enabled() {
+            #[cfg(feature = "log")]
+            aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
+            let _ = $body;
+        });
+    };
+    (@kprobe |$ctx:ident| $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::kprobe]
-        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+        pub(crate) fn $kprobe($ctx: aya_ebpf::programs::ProbeContext) -> u32 {
             let mut _n = 0;
             $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                let Some($arg) = $ctx.arg::<u64>(_n) else { return 0 };
                 _n += 1;
             )*
-            $(let $stack = stack(&ctx);)?
+            $(let $stack = stack(&$ctx);)?
             let _ = $body;
             0
         }
     };
-    (kept $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!($kprobe / $fentry($($arg),*) word $body);
-    };
-    ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!($kprobe / $fentry($($arg),*) argument $body);
-    };
-    ($kprobe:ident / $fentry:ident($($arg:ident),*) $read:ident $body:expr) => {
-        entry!($kprobe($($arg),*) $body);
+    (@fentry $fentry:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::fentry]
         pub(crate) fn $fentry(ctx: aya_ebpf::programs::FEntryContext) -> i32 {
             let mut _n = 0;
             $(
-                let Some($arg) = $crate::shell::$read(&ctx, _n) else { return 0 };
+                let Some($arg) = $crate::shell::argument(&ctx, _n) else { return 0 };
                 _n += 1;
             )*
-            if $crate::maps::enabled() {
-                let _ = $body;
-            }
-            0
-        }
-    };
-    ($kprobe:ident($($arg:ident),*) $body:expr) => {
-        #[aya_ebpf::macros::kprobe]
-        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
-            let mut _n = 0;
-            $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
-                _n += 1;
-            )*
-            if $crate::maps::enabled() {
-                #[cfg(feature = "log")]
-                aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
-                let _ = $body;
-            }
+            let _ = $body;
             0
         }
     };
@@ -64,8 +59,6 @@ mod tracepoint;
 mod user;
 mod wr;
 
-use core::ptr::read_volatile;
-
 use aya_ebpf::{EbpfContext, bindings::pt_regs, helpers::generated, programs::ProbeContext};
 
 /// An argument of the function that an fentry or fexit program is attached to. A load from the context would
@@ -77,15 +70,6 @@ pub(crate) fn argument(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
     // SAFETY: the helper writes only the one word, and refuses a number without an argument.
     let rc = unsafe { generated::bpf_get_func_arg(ctx.as_ptr(), number, &raw mut value) };
     (rc == 0).then_some(value)
-}
-
-/// As [`argument`], for a word that the program only stores: such a word may have any type, and a load costs
-/// a tenth of the helper.
-#[inline(always)]
-#[expect(clippy::unnecessary_wraps, reason = "stands for `argument`")]
-pub(crate) fn word(ctx: &impl EbpfContext, number: u32) -> Option<u64> {
-    // SAFETY: the verifier refuses a load past the arguments of the function.
-    Some(unsafe { read_volatile(ctx.as_ptr().cast::<u64>().add(number as usize)) })
 }
 
 /// Offsets of the stack pointer and of the instruction pointer in the registers of a kprobe or uprobe. Each

@@ -6,20 +6,17 @@ use aya_ebpf::{
     macros::{raw_tracepoint, tracepoint},
     programs::{RawTracePointContext, TracePointContext},
 };
-use rdmatop_common::{event::cm as what, offsets::UNKNOWN};
+use rdmatop_common::event::cm as what;
 
 use crate::{
     body::cm::{Fields, raw, traced},
     maps::enabled,
-    offsets::{
-        TP_DISC_CM_ID, TP_DISC_DST, TP_DISC_SRC, TP_EVENT_CM_ID, TP_EVENT_DST, TP_EVENT_EVENT, TP_EVENT_SRC,
-        TP_EVENT_STATUS, TP_REJ_CM_ID, TP_REJ_DST, TP_REJ_SRC, TP_REP_CM_ID, TP_REP_DST, TP_REP_QPN,
-        TP_REP_SRC, TP_REQ_CM_ID, TP_REQ_DST, TP_REQ_QPN, TP_REQ_SRC,
-    },
+    offsets,
 };
 
+/// The programs of a tracepoint, with the fields that it has of [`Fields`].
 macro_rules! trace {
-    ($name:ident / $raw:ident, $what:expr, $fields:expr) => {
+    ($name:ident / $raw:ident, $what:expr, $($field:ident: $offset:ident),*) => {
         #[raw_tracepoint]
         pub(crate) fn $raw(ctx: RawTracePointContext) -> u32 {
             if enabled() {
@@ -33,74 +30,22 @@ macro_rules! trace {
         #[tracepoint]
         pub(crate) fn $name(ctx: TracePointContext) -> u32 {
             if enabled() {
-                let _ = traced(&ctx, $what, &$fields);
+                let fields = Fields { $($field: offsets::$offset.load(),)* ..Fields::NONE };
+                let _ = traced(&ctx, $what, &fields);
             }
             0
         }
     };
 }
 
-trace!(
-    cm_event / raw_cm_event,
-    what::EVENT,
-    Fields {
-        cm_id: TP_EVENT_CM_ID.load(),
-        event: TP_EVENT_EVENT.load(),
-        status: TP_EVENT_STATUS.load(),
-        qpn: UNKNOWN,
-        src: TP_EVENT_SRC.load(),
-        dst: TP_EVENT_DST.load(),
-    }
-);
-
-trace!(
-    cm_send_req / raw_cm_send_req,
-    what::CONNECT,
-    Fields {
-        cm_id: TP_REQ_CM_ID.load(),
-        event: UNKNOWN,
-        status: UNKNOWN,
-        qpn: TP_REQ_QPN.load(),
-        src: TP_REQ_SRC.load(),
-        dst: TP_REQ_DST.load(),
-    }
-);
-
-trace!(
-    cm_send_rep / raw_cm_send_rep,
-    what::ACCEPT,
-    Fields {
-        cm_id: TP_REP_CM_ID.load(),
-        event: UNKNOWN,
-        status: UNKNOWN,
-        qpn: TP_REP_QPN.load(),
-        src: TP_REP_SRC.load(),
-        dst: TP_REP_DST.load(),
-    }
-);
-
-trace!(
-    cm_send_rej / raw_cm_send_rej,
-    what::REJECT,
-    Fields {
-        cm_id: TP_REJ_CM_ID.load(),
-        event: UNKNOWN,
-        status: UNKNOWN,
-        qpn: UNKNOWN,
-        src: TP_REJ_SRC.load(),
-        dst: TP_REJ_DST.load(),
-    }
-);
-
-trace!(
-    cm_disconnect / raw_cm_disconnect,
-    what::DISCONNECT,
-    Fields {
-        cm_id: TP_DISC_CM_ID.load(),
-        event: UNKNOWN,
-        status: UNKNOWN,
-        qpn: UNKNOWN,
-        src: TP_DISC_SRC.load(),
-        dst: TP_DISC_DST.load(),
-    }
-);
+trace!(cm_event / raw_cm_event, what::EVENT,
+    cm_id: TP_EVENT_CM_ID, event: TP_EVENT_EVENT, status: TP_EVENT_STATUS, src: TP_EVENT_SRC,
+    dst: TP_EVENT_DST);
+trace!(cm_send_req / raw_cm_send_req, what::CONNECT,
+    cm_id: TP_REQ_CM_ID, qpn: TP_REQ_QPN, src: TP_REQ_SRC, dst: TP_REQ_DST);
+trace!(cm_send_rep / raw_cm_send_rep, what::ACCEPT,
+    cm_id: TP_REP_CM_ID, qpn: TP_REP_QPN, src: TP_REP_SRC, dst: TP_REP_DST);
+trace!(cm_send_rej / raw_cm_send_rej, what::REJECT,
+    cm_id: TP_REJ_CM_ID, src: TP_REJ_SRC, dst: TP_REJ_DST);
+trace!(cm_disconnect / raw_cm_disconnect, what::DISCONNECT,
+    cm_id: TP_DISC_CM_ID, src: TP_DISC_SRC, dst: TP_DISC_DST);

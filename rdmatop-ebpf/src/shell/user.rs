@@ -76,110 +76,44 @@ fn left(ctx: &RetProbeContext) -> u64 {
     stack(ctx).wrapping_sub(RETURN)
 }
 
-macro_rules! post {
-    ($entry:ident, $return:ident, $hook:expr) => {
+/// The program at a function's entry: the arguments that it reads with their numbers, then its body. `at` is
+/// the call.
+macro_rules! uprobe {
+    ($name:ident($($arg:ident $number:literal),*) |$at:ident| $body:expr) => {
         #[uprobe]
-        pub(crate) fn $entry(ctx: ProbeContext) -> u32 {
+        pub(crate) fn $name(ctx: ProbeContext) -> u32 {
             keep_own_stack(&ctx);
-            let (Some(qp), Some(list), Some(bad)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2))
-            else {
-                return 0;
-            };
-            let _ = post::posting($hook, qp, list, bad, &entered(&ctx));
+            $(let Some($arg) = ctx.arg::<u64>($number) else { return 0 };)*
+            let $at = &entered(&ctx);
+            let _ = $body;
             0
         }
+    };
+}
 
+/// The program at a function's return: with its result, and the stack pointer at its entry.
+macro_rules! uretprobe {
+    ($name:ident($rc:ident, $stack:ident) $body:expr) => {
         #[uretprobe]
-        pub(crate) fn $return(ctx: RetProbeContext) -> u32 {
+        pub(crate) fn $name(ctx: RetProbeContext) -> u32 {
             keep_own_stack(&ctx);
-            let _ = post::posted($hook, ctx.ret::<i32>(), left(&ctx));
+            let ($rc, $stack) = (ctx.ret::<i32>(), left(&ctx));
+            let _ = $body;
             0
         }
     };
 }
 
-post!(user_post_send, user_post_send_ret, Hook::UserSend);
-post!(user_post_recv, user_post_recv_ret, Hook::UserRecv);
-
-#[uprobe]
-pub(crate) fn user_wr(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    let (Some(qp), Some(second), Some(fourth)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(3))
-    else {
-        return 0;
-    };
-    let _ = build::begun(qp, &entered(&ctx), second, fourth);
-    0
-}
-
-#[uprobe]
-pub(crate) fn user_wr_data(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    let (Some(qp), Some(second), Some(third), Some(fourth)) = (
-        ctx.arg::<u64>(0),
-        ctx.arg::<u64>(1),
-        ctx.arg::<u64>(2),
-        ctx.arg::<u64>(3),
-    ) else {
-        return 0;
-    };
-    let _ = build::given(qp, &entered(&ctx), second, third, fourth);
-    0
-}
-
-#[uprobe]
-pub(crate) fn user_wr_abort(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = build::aborted(qp, &entered(&ctx));
-    }
-    0
-}
-
-#[uprobe]
-pub(crate) fn user_wr_complete(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    if let Some(qp) = ctx.arg::<u64>(0) {
-        let _ = build::completing(qp, &entered(&ctx));
-    }
-    0
-}
-
-#[uretprobe]
-pub(crate) fn user_wr_done(ctx: RetProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    let _ = build::completed(ctx.ret::<i32>(), left(&ctx));
-    0
-}
-
-#[uprobe]
-pub(crate) fn user_poll_cq(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    if let (Some(cq), Some(wc)) = (ctx.arg::<u64>(0), ctx.arg::<u64>(2)) {
-        let _ = poll::polling(cq, wc, &entered(&ctx));
-    }
-    0
-}
-
-#[uretprobe]
-pub(crate) fn user_poll_cq_ret(ctx: RetProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    let _ = poll::polled(ctx.ret::<i32>(), left(&ctx));
-    0
-}
-
-#[uprobe]
-pub(crate) fn user_poll_ex(ctx: ProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    if let Some(cq) = ctx.arg::<u64>(0) {
-        let _ = cqs::polling(cq, &entered(&ctx));
-    }
-    0
-}
-
-#[uretprobe]
-pub(crate) fn user_poll_ex_ret(ctx: RetProbeContext) -> u32 {
-    keep_own_stack(&ctx);
-    let _ = cqs::polled(ctx.ret::<i32>(), left(&ctx));
-    0
-}
+uprobe!(user_post_send(qp 0, list 1, bad 2) |at| post::posting(Hook::UserSend, qp, list, bad, at));
+uretprobe!(user_post_send_ret(rc, stack) post::posted(Hook::UserSend, rc, stack));
+uprobe!(user_post_recv(qp 0, list 1, bad 2) |at| post::posting(Hook::UserRecv, qp, list, bad, at));
+uretprobe!(user_post_recv_ret(rc, stack) post::posted(Hook::UserRecv, rc, stack));
+uprobe!(user_wr(qp 0, second 1, fourth 3) |at| build::begun(qp, at, second, fourth));
+uprobe!(user_wr_data(qp 0, second 1, third 2, fourth 3) |at| build::given(qp, at, second, third, fourth));
+uprobe!(user_wr_abort(qp 0) |at| build::aborted(qp, at));
+uprobe!(user_wr_complete(qp 0) |at| build::completing(qp, at));
+uretprobe!(user_wr_done(rc, stack) build::completed(rc, stack));
+uprobe!(user_poll_cq(cq 0, wc 2) |at| poll::polling(cq, wc, at));
+uretprobe!(user_poll_cq_ret(rc, stack) poll::polled(rc, stack));
+uprobe!(user_poll_ex(cq 0) |at| cqs::polling(cq, at));
+uretprobe!(user_poll_ex_ret(rc, stack) cqs::polled(rc, stack));

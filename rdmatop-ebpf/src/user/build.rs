@@ -1,9 +1,9 @@
 //! Work requests that a program builds with the `ibv_wr_*` calls (rdma-core, libibverbs/verbs.h): one call
 //! gives the opcode, another the data, and `ibv_wr_complete` posts all of them or none.
 
-use core::{ffi::c_void, mem::MaybeUninit};
+use core::mem::MaybeUninit;
 
-use aya_ebpf::helpers::{bpf_loop, bpf_probe_read_user};
+use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{counters::OPCODES, ib::opcode::SEND_IMM};
 
 use crate::{
@@ -15,11 +15,11 @@ use crate::{
             UserBuildingKey, work_flag,
         },
         post::{Segments, class},
-        qps::{self, Entered, hits, missed},
+        qps::{self, Entered, count_hit, missed},
         records::{self, Request, look, report, unseen},
         sends::{self, doubt},
     },
-    words::{add, clear, zeroed},
+    words::{add, clear, each, zeroed},
 };
 
 /// How a call gives data: the cookie with which user space attaches the probe.
@@ -99,8 +99,7 @@ pub(crate) fn aborted(qp: u64, at: &Entered) -> Option<()> {
     // SAFETY: the map checked the pointer.
     unsafe {
         if records::wanted() {
-            let wrs = (*batch).wrs;
-            end_batch(number, first(number, wrs), wrs, 0, false);
+            forget(number, first(number, (*batch).wrs), (*batch).wrs);
         }
         clear(batch);
     }
@@ -163,10 +162,7 @@ pub(crate) fn completed(rc: i32, stack: u64) -> Option<()> {
     if built.stack != stack {
         return None;
     }
-    if let Some(hits) = hits() {
-        // SAFETY: the map checked the pointer.
-        unsafe { add(&raw mut (*hits).hits, 1) };
-    }
+    count_hit();
     let _ = post(built, rc);
     if records::wanted() {
         end_batch(built.number as u32, built.first, built.wrs, built.at_ns, rc == 0);
@@ -285,15 +281,7 @@ fn end_batch(number: u32, first: u64, n: u64, ts_ns: u64, accepted: bool) {
         ts_ns,
         accepted: u64::from(accepted),
     };
-    // SAFETY: the batch outlives the call.
-    unsafe {
-        bpf_loop(
-            n as u32,
-            of_batch as *mut c_void,
-            (&raw mut batch).cast::<c_void>(),
-            0,
-        );
-    }
+    each(n as u32, of_batch, &mut batch);
 }
 
 /// Forgets the requests of a batch whose end no program will see.

@@ -14,7 +14,7 @@ use core::{
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
+use aya_ebpf::helpers::bpf_probe_read_user;
 use rdmatop_common::{
     event::UNKNOWN_U32,
     ib::RECV,
@@ -31,25 +31,17 @@ use crate::{
         OFF_CQ_ID, OFF_CQ_UOBJECT, OFF_CQ_USECNT, OFF_QP_RECV_CQ, OFF_QP_SEND_CQ, OFF_UOBJECT_HANDLE, get,
         member, read,
     },
+    share::caller,
     task::now,
     user::{
         maps::{USER_CQS, USER_WORK, UserCq, UserKey, UserPoll, UserWork, work_flag},
         poll::{begin_poll, end_poll},
-        qps::{Entered, hits},
+        qps::{Entered, count_hit},
         records::{Request, report, unseen, wanted},
         sends::{doubt, recall},
     },
     words::{add, copy, halves, zeroed},
 };
-
-#[inline(always)]
-fn key(pid: u32, handle: u64) -> UserKey {
-    UserKey {
-        handle,
-        pid,
-        reserved: 0,
-    }
-}
 
 /// Notes which CQs the QP with this number has.
 #[inline(always)]
@@ -76,7 +68,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
     }
     // SAFETY: the map checked the pointers; words are written whole.
     unsafe {
-        let key = key((*work).owner.pid, handle);
+        let key = UserKey::new(handle, (*work).owner.pid);
         if let Some(older) = USER_CQS.get_ptr(&key)
             && ((*older).id != id || (*older).id_at != id_at)
         {
@@ -117,7 +109,7 @@ fn join_one(number: u32, cq: u64, is_send: u32) -> Option<()> {
 #[inline(always)]
 pub(super) fn leave(work: &UserWork) {
     for cq in [work.send_cq, work.receive_cq] {
-        if let Some(entry) = USER_CQS.get_ptr_mut(&key(work.owner.pid, cq)) {
+        if let Some(entry) = USER_CQS.get_ptr_mut(&UserKey::new(cq, work.owner.pid)) {
             // SAFETY: the map checked the pointer.
             unsafe { add(&raw mut (*entry).gone, 1) };
         }
@@ -131,8 +123,7 @@ pub(crate) fn polling(cq: u64, at: &Entered) -> Option<()> {
     if !wanted() || !enabled() {
         return None;
     }
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    count_hit();
     if at.is_by(cq) {
         let call = UserPoll {
             cq,
@@ -159,8 +150,7 @@ pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
 fn took(cq: u64, at: u64) -> Option<()> {
     // SAFETY: the helper checks the address itself.
     let [outcome, wr_id] = unsafe { bpf_probe_read_user(at as *const [u64; 2]) }.ok()?;
-    let pid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let entry = USER_CQS.get_ptr_mut(&key(pid, cq))?;
+    let entry = USER_CQS.get_ptr_mut(&UserKey::new(cq, caller()))?;
     let mut place = MaybeUninit::<Request>::uninit();
     let request = Request::ended(&mut place, now(), wr_id, halves(outcome).1);
     // SAFETY: the map checked the pointer.

@@ -1,8 +1,8 @@
 //! Calls of a provider's `poll_cq`.
 
-use core::{ffi::c_void, mem::MaybeUninit, ptr::read_volatile};
+use core::{mem::MaybeUninit, ptr::read_volatile};
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop, bpf_probe_read_user};
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user};
 use rdmatop_common::{
     ib::{RECV, WITH_IMM, qp_type::UD},
     wr::flag,
@@ -14,11 +14,11 @@ use crate::{
     task::{call_key, now},
     user::{
         maps::{USER_POLLS, USER_QPNS, USER_WORK, UserPoll, UserQpn},
-        qps::{Entered, hits},
+        qps::{Entered, count_hit},
         records::{Request, look, report, unseen, wanted},
         sends::{doubt, recall},
     },
-    words::{add, halves},
+    words::{each, halves},
 };
 
 /// Bytes from one completion to the next in the array that `poll_cq` fills: `sizeof(struct ibv_wc)`.
@@ -40,8 +40,7 @@ pub(crate) fn polling(cq: u64, wc: u64, at: &Entered) -> Option<()> {
     if !wanted() || !enabled() {
         return None;
     }
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    count_hit();
     if at.is_by_context_of(cq) {
         begin_poll(
             Hook::UserPoll,
@@ -89,8 +88,7 @@ pub(super) fn end_poll(hook: Hook, stack: u64) -> Option<UserPoll> {
         return None;
     }
     let _ = USER_POLLS.remove(&key);
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits()?).hits, 1) };
+    count_hit();
     Some(call)
 }
 
@@ -110,15 +108,7 @@ pub(crate) fn polled(rc: i32, stack: u64) -> Option<()> {
         ts_ns: now(),
         pid: bpf_get_current_pid_tgid() >> 32,
     };
-    // SAFETY: the walk outlives the call.
-    unsafe {
-        bpf_loop(
-            rc.cast_unsigned(),
-            completion as *mut c_void,
-            (&raw mut polled).cast::<c_void>(),
-            0,
-        );
-    }
+    each(rc.cast_unsigned(), completion, &mut polled);
     Some(())
 }
 

@@ -2,7 +2,7 @@
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
-use aya_ebpf::helpers::{bpf_loop, bpf_probe_read_user, generated};
+use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use rdmatop_common::{
     counters::{OPCODES, QpSlot},
     ib::{RECV, opcode::has_data},
@@ -14,11 +14,11 @@ use crate::{
     task::now,
     user::{
         maps::{USER_CALLS, USER_ENTRIES, USER_QPS, USER_REST, USER_SLOTS, UserCall},
-        qps::{Entered, hit, hits, missed},
+        qps::{Entered, count_hit, hit, missed},
         records::{self, Request},
         sends,
     },
-    words::add,
+    words::{add, each},
 };
 
 /// How many WRs of a list are read. A longer list counts as a loss.
@@ -66,7 +66,7 @@ pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) ->
             records::unseen();
         }
     };
-    if POSTS.remember_or(hook, &call, replace) {
+    if POSTS.remember(hook, &call, replace) {
         if records::wanted() && hook == Hook::UserSend {
             sends::enter(call.number as u32);
         }
@@ -87,7 +87,7 @@ pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) ->
 #[inline(always)]
 pub(crate) fn posted(hook: Hook, rc: i32, stack: u64) -> Option<()> {
     let mut call = MaybeUninit::uninit();
-    let call = POSTS.recall_if(hook, &mut call, |call| call.stack == stack)?;
+    let call = POSTS.recall(hook, &mut call, |call| call.stack == stack)?;
     let known = returned(hook, rc, call);
     if records::wanted() && hook == Hook::UserSend {
         if known.is_none() {
@@ -101,9 +101,7 @@ pub(crate) fn posted(hook: Hook, rc: i32, stack: u64) -> Option<()> {
 /// Counts the work requests of a call that has returned; `None` if some could not be read.
 #[inline(always)]
 fn returned(hook: Hook, rc: i32, call: &UserCall) -> Option<()> {
-    let hits = hits()?;
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits).hits, 1) };
+    count_hit();
     let number = call.number as u32;
     let (slot, user) = (USER_SLOTS.get_ptr_mut(number)?, USER_QPS.get_ptr_mut(number)?);
     // `u64::MAX` is no work request's address: nothing was rejected.
@@ -131,10 +129,7 @@ fn returned(hook: Hook, rc: i32, call: &UserCall) -> Option<()> {
     if records::wanted() {
         let _ = records::look(number);
     }
-    // SAFETY: the list outlives the call.
-    unsafe {
-        bpf_loop(WRS, one as *mut c_void, (&raw mut list).cast::<c_void>(), 0);
-    }
+    each(WRS, one, &mut list);
     if list.next != 0 || list.unread != 0 {
         // The list was too long, or a part of it could not be read.
         missed();
@@ -305,15 +300,7 @@ impl Segments {
             sum.add_next();
         }
         if number > FEW {
-            // SAFETY: the sum outlives the call.
-            unsafe {
-                bpf_loop(
-                    number - FEW,
-                    segment as *mut c_void,
-                    (&raw mut sum).cast::<c_void>(),
-                    0,
-                );
-            }
+            each(number - FEW, segment, &mut sum);
         }
         sum
     }

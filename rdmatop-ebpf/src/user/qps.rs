@@ -3,18 +3,19 @@
 
 use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_user};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_probe_read_user};
 use rdmatop_common::{
     counters::{USER_HITS_BITS, UserHits, loss, place::UNCOUNTED, slot_flag},
     event::flag,
 };
 
 use crate::{
-    body::{Hook, enter_or},
+    body::{Hook, enter},
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
-    pool, slots,
+    share::caller,
+    slots,
     task::{call_key, now},
     user::{
         cqs,
@@ -24,7 +25,7 @@ use crate::{
         },
         records,
     },
-    words::{add, clear, fence},
+    words::{add, clear, fence, remove_if},
 };
 
 /// Flags of a QP of which the programs see only the posts.
@@ -36,15 +37,19 @@ const UNKNOWN: u32 = slot_flag::NO_RNR
     | slot_flag::POSTED;
 
 #[inline(always)]
-fn process() -> u32 {
-    (bpf_get_current_pid_tgid() >> 32) as u32
-}
-
-#[inline(always)]
-pub(super) fn hits() -> Option<*mut UserHits> {
+fn hits() -> Option<*mut UserHits> {
     // SAFETY: takes no argument.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     USER_HITS.get_ptr_mut(cpu & ((1 << USER_HITS_BITS) - 1))
+}
+
+/// Counts a hit.
+#[inline(always)]
+pub(super) fn count_hit() {
+    if let Some(hits) = hits() {
+        // SAFETY: the map checked the pointer.
+        unsafe { add(&raw mut (*hits).hits, 1) };
+    }
 }
 
 /// Counts a hit that the programs could not count for a QP.
@@ -70,7 +75,7 @@ fn take() -> Option<u32> {
         let _ = USED_USER.push(number, 0);
     }
     // Every number on the stack has its place in all the arrays.
-    pool::take(&FREE_USER)
+    FREE_USER.pop().ok().flatten()
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
@@ -94,11 +99,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
     if handle == 0 {
         return None;
     }
-    let key = UserKey {
-        handle,
-        pid: known.owner_pid,
-        reserved: 0,
-    };
+    let key = UserKey::new(handle, known.owner_pid);
     if let Some(number) = USER_INDEX.get_ptr(&key) {
         // SAFETY: the map checked the pointer.
         let number = unsafe { *number };
@@ -166,7 +167,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
             // There is no room: the QP's counts stay unknown.
             missed();
         }
-        // The queue has room for every number; the stack has not, if they come from the queue.
+        // The queue has room for every number.
         let _ = USED_USER.push(number, 0);
         return None;
     }
@@ -217,11 +218,7 @@ fn retire(number: u32, key: &UserKey) {
         unsafe {
             let qp = read_volatile(&raw const (*slot).qp);
             // If a newer QP already has the address, that QP's entry stays.
-            if let Some(owner) = USER_NUMBERS.get_ptr(&qp)
-                && *owner == number
-            {
-                let _ = USER_NUMBERS.remove(&qp);
-            }
+            remove_if(&USER_NUMBERS, &qp, number);
             let flags = &raw mut (*slot).flags;
             // User space must not see the flag before the final counts.
             fence(&raw mut (*slot).born_ns);
@@ -244,7 +241,7 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
         born_ns,
         number: u64::from(number),
     };
-    if !enter_or(&USER_DESTROYS, Hook::UserDestroy, &call, loss::MISSED) {
+    if !enter(&USER_DESTROYS, Hook::UserDestroy, &call, loss::MISSED) {
         // The return finds nothing, so the QP keeps its number.
         missed();
     }
@@ -264,11 +261,10 @@ pub(crate) fn destroyed(rc: i32) -> Option<()> {
     }
     // SAFETY: the map checked the pointers.
     let key = unsafe {
-        UserKey {
-            handle: (*USER_QPS.get_ptr(number)?).handle,
-            pid: (*USER_SLOTS.get_ptr(number)?).owner_pid,
-            reserved: 0,
-        }
+        UserKey::new(
+            (*USER_QPS.get_ptr(number)?).handle,
+            (*USER_SLOTS.get_ptr(number)?).owner_pid,
+        )
     };
     retire(number, &key);
     Some(())
@@ -327,17 +323,11 @@ pub(super) fn hit(qp: u64, is_by: impl FnOnce() -> bool) -> Option<u32> {
     if !enabled() {
         return None;
     }
-    let hits = hits()?;
-    // SAFETY: the map checked the pointer.
-    unsafe { add(&raw mut (*hits).hits, 1) };
-    let key = UserKey {
-        handle: qp,
-        pid: process(),
-        reserved: 0,
-    };
+    count_hit();
+    let key = UserKey::new(qp, caller());
     let Some(number) = USER_INDEX.get_ptr(&key) else {
-        // SAFETY: as above.
-        unsafe { add(&raw mut (*hits).unmatched, 1) };
+        // SAFETY: the map checked the pointer.
+        unsafe { add(&raw mut (*hits()?).unmatched, 1) };
         return None;
     };
     // SAFETY: the map checked the pointer.

@@ -32,12 +32,13 @@ use crate::{
         OFF_ATTR_AH_FLAGS, OFF_ATTR_DEST_QPN, OFF_ATTR_DGID, OFF_ATTR_STATE, WANT_USER_WORK, get,
         get_or_zero, member, read_into,
     },
+    share::caller,
     user::{
         cqs,
         maps::{USER_NUMBERS, USER_QPNS, USER_WORK, UserQpn, work_flag},
         sends::{forget_all, moves, remember},
     },
-    words::{add, clear, copy, zeroed},
+    words::{add, clear, copy, remove_if, zeroed},
     wr_maps::Outstanding,
 };
 
@@ -268,11 +269,7 @@ pub(super) fn retire(number: u32) -> Option<()> {
                 pid: (*work).owner.pid,
                 qpn: (*work).owner.qpn,
             };
-            if let Some(owner) = USER_QPNS.get_ptr(&key)
-                && *owner == number
-            {
-                let _ = USER_QPNS.remove(&key);
-            }
+            remove_if(&USER_QPNS, &key, number);
         }
     }
     Some(())
@@ -288,7 +285,7 @@ pub(super) fn look(number: u32) -> Option<()> {
         if read_volatile(&raw const (*work).context) != 0 || (*work).flags & work_flag::USED == 0 {
             return None;
         }
-        if (bpf_get_current_pid_tgid() >> 32) as u32 != (*work).owner.pid {
+        if caller() != (*work).owner.pid {
             return None;
         }
         let [context, _, _, send_cq, receive_cq] =

@@ -20,12 +20,11 @@
 //! posts it returns: then the poller leaves a note (`early`), and the poster does not remember that post.
 
 use core::{
-    ffi::c_void,
     mem::MaybeUninit,
     ptr::{read_volatile, write_volatile},
 };
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_loop};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use rdmatop_common::{
     ib::{qp_type::DRIVER, state},
     wr::{NO_OPCODE, flag},
@@ -37,7 +36,7 @@ use crate::{
         maps::{USER_QPS, USER_SLOTS, USER_WORK, UserWork, follow, signals},
         records::Request,
     },
-    words::{add, add_in_order, copy, fence, zeroed},
+    words::{add, add_in_order, copy, each, fence, zeroed},
     wr_maps::{Outstanding, WR_OUTSTANDING, WrKey},
 };
 
@@ -275,12 +274,7 @@ unsafe fn find(work: *mut UserWork, number: u32, request: *const Request, to: u6
             },
             passed: zero,
         };
-        bpf_loop(
-            to.wrapping_sub(from).min(DEPTH) as u32,
-            search as *mut c_void,
-            (&raw mut found).cast::<c_void>(),
-            0,
-        );
+        each(to.wrapping_sub(from).min(DEPTH) as u32, search, &mut found);
         if found.found == 0 && found.unasked == 0 {
             return Some(0);
         }
@@ -414,15 +408,7 @@ fn walk(number: u32, from: u64, n: u64, visit: unsafe extern "C" fn(u32, *mut Wa
         number: u64::from(number),
         next: from,
     };
-    // SAFETY: the walk outlives the call.
-    unsafe {
-        bpf_loop(
-            n.min(DEPTH) as u32,
-            visit as *mut c_void,
-            (&raw mut walk).cast::<c_void>(),
-            0,
-        );
-    }
+    each(n.min(DEPTH) as u32, visit, &mut walk);
     walk.next
 }
 

@@ -30,5 +30,5 @@ pub use on_request::{
     watcher::Watcher,
 };
 pub use plan::{options::Options, scope::Scope};
-pub use session::{Session, armed::Switches};
+pub use session::{Session, armed::why_unarmed};
 pub use user::UserOptions;

@@ -8,14 +8,14 @@ use std::{
     sync::Arc,
 };
 
-use aya_obj::generated::{bpf_attach_type, bpf_cmd};
+use aya_obj::generated::{bpf_attach_type, bpf_btf_info, bpf_cmd};
 
 use crate::{
-    hooks::Entry,
+    attach::probe::Event,
     load::{
         Loader, Target,
         error::LoadError,
-        sys::{bpf, btf_info, empty, find_btf},
+        sys::{bpf, empty, info, raw_bpf},
     },
     offsets::btf::Btf,
 };
@@ -62,20 +62,21 @@ impl Module {
         })
     }
 
-    /// Loads one program and attaches it to a function of the module. Returns the program and its link; the
-    /// program runs as long as the link is open.
+    /// Loads one program and attaches it to a function of the module, at its entry or its return. Returns the
+    /// program and what keeps it attached.
     pub(crate) fn attach(
         &self,
         loader: &Loader,
         program: &str,
-        entry: Entry,
+        at_return: bool,
         function: &str,
-    ) -> Result<(OwnedFd, OwnedFd), FentryError> {
+    ) -> Result<(OwnedFd, Event), FentryError> {
         let id = self.btf.function(function);
         let target = Target::Function {
-            attach: match entry {
-                Entry::Fexit => bpf_attach_type::BPF_TRACE_FEXIT,
-                _ => bpf_attach_type::BPF_TRACE_FENTRY,
+            attach: if at_return {
+                bpf_attach_type::BPF_TRACE_FEXIT
+            } else {
+                bpf_attach_type::BPF_TRACE_FENTRY
             },
             id: id.ok_or_else(|| FentryError::NoFunction(function.to_owned()))?,
             module: &self.object,
@@ -90,20 +91,48 @@ impl Module {
             Some(ENOTSUPP) => FentryError::Unsupported,
             _ => FentryError::Refused(error),
         })?;
-        Ok((program, link))
+        Ok((program, Event::of_link(link)))
     }
 }
 
+/// The kernel's BTF object of a module.
 fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
-    let is_it = |object: OwnedFd| {
-        let (info, name) = btf_info(&object, &mut [])?;
-        let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-        let is_it = info.kernel_btf != 0 && name.get(..end) == Some(module.as_bytes());
-        Ok(is_it.then_some(object))
-    };
-    match find_btf(usize::MAX, is_it) {
-        Ok(found) => found.ok_or_else(|| FentryError::NoBtf(module.to_owned())),
-        Err((command, error)) => Err(FentryError::Btf { command, error }),
+    let failed = |command| move |error| FentryError::Btf { command, error };
+    let is_absent = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+    let mut id = 0;
+    loop {
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
+        // SAFETY: the attribute holds only the number that the command takes.
+        match unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
+            Err(error) if is_absent(&error) => return Err(FentryError::NoBtf(module.to_owned())),
+            next => next.map_err(failed("BPF_BTF_GET_NEXT_ID"))?,
+        };
+        // SAFETY: the kernel has filled in this member.
+        id = unsafe { attr.__bindgen_anon_6.next_id };
+        let mut attr = empty();
+        attr.__bindgen_anon_6.__bindgen_anon_1.btf_id = id;
+        // SAFETY: the attribute holds only the number that the command takes.
+        let object = match unsafe { bpf(bpf_cmd::BPF_BTF_GET_FD_BY_ID, &mut attr) } {
+            // The object has been freed since it was listed.
+            Err(error) if is_absent(&error) => continue,
+            object => object.map_err(failed("BPF_BTF_GET_FD_BY_ID"))?,
+        };
+        let mut name = [0_u8; 64];
+        let mut btf = bpf_btf_info {
+            btf: 0,
+            btf_size: 0,
+            id: 0,
+            name: name.as_mut_ptr() as u64,
+            name_len: 64,
+            kernel_btf: 0,
+        };
+        // SAFETY: plain integers; the name outlives the call, and its real length is passed.
+        unsafe { info(&object, &mut btf) }.map_err(failed("BPF_OBJ_GET_INFO_BY_FD"))?;
+        let own = name.split(|byte| *byte == 0).next();
+        if btf.kernel_btf != 0 && own == Some(module.as_bytes()) {
+            return Ok(object);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::{
     attach::{
         fentry::Module,
-        probe::{Event, KprobePmu, ProbeError, raw_tracepoint, tracepoint},
+        probe::{Event, Pmu, ProbeError, raw_tracepoint, tracepoint},
     },
     hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
     load::{Loader, Target},
@@ -32,44 +32,16 @@ use rdmatop_sources::{limits, platform::Namespaces, root::Root};
 #[derive(Debug)]
 pub(super) struct AttachedProgram {
     pub(super) hook: &'static Hook,
-    pub(super) program: OwnedFd,
-    at: At,
-}
-
-/// What keeps a program attached.
-#[derive(Debug)]
-enum At {
-    /// The program is attached to a kprobe, a kretprobe or a tracepoint.
-    Event(Event),
-    /// The program is attached by fentry or fexit to a function, whose module cannot be unloaded meanwhile.
-    Function { _link: OwnedFd },
-    /// The program is attached to a raw tracepoint.
-    Raw { _link: OwnedFd },
-}
-
-impl AttachedProgram {
-    /// Its link, if the kernel has links for probes.
-    pub(super) fn link(&self) -> Option<&OwnedFd> {
-        match &self.at {
-            At::Event(event) => event.link.as_ref(),
-            At::Function { .. } | At::Raw { .. } => None,
-        }
-    }
-
-    /// Whether the program is entered by fentry or fexit.
-    fn is_fast(&self) -> bool {
-        matches!(self.at, At::Function { .. })
-    }
-
     /// Whether the program is the hook's second one.
-    pub(super) fn is_second(&self) -> bool {
-        !matches!(self.at, At::Event(_))
-    }
+    pub(super) second: bool,
+    pub(super) program: OwnedFd,
+    pub(super) event: Event,
 }
 
 /// The modules that programs keep from being unloaded because of fentry.
 pub(super) fn pinned(programs: &[AttachedProgram]) -> Vec<&'static str> {
-    let fast = programs.iter().filter(|program| program.is_fast());
+    // A raw tracepoint keeps no module.
+    let fast = programs.iter().filter(|of| of.second && of.hook.raw.is_none());
     let modules: BTreeSet<_> = fast.map(|program| program.hook.module).gather();
     modules.into_iter().collect()
 }
@@ -79,7 +51,7 @@ pub(super) struct Attacher<'a> {
     pub(super) loader: &'a Loader,
     pub(super) facts: &'a Facts,
     paths: &'a Paths,
-    kprobes: Option<KprobePmu>,
+    kprobes: Option<Pmu>,
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
     pub(super) programs: Vec<AttachedProgram>,
@@ -134,7 +106,7 @@ impl<'a> Attacher<'a> {
             loader,
             facts,
             paths,
-            kprobes: KprobePmu::read(),
+            kprobes: Pmu::read("kprobe"),
             modules: btf.map(|btf| Modules {
                 btf,
                 opened: HashMap::new(),
@@ -171,12 +143,7 @@ impl<'a> Attacher<'a> {
             Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
             None => {}
         }
-        let attached = if raw {
-            self.attach_raw(hook)
-        } else {
-            self.attach(hook)
-        };
-        match attached {
+        match self.attach(hook, raw) {
             Ok(attached) => {
                 self.programs.push(attached);
                 outcome
@@ -204,41 +171,43 @@ impl<'a> Attacher<'a> {
             if let Some(obstacle) = self.facts.preempts.as_ref().filter(|_| !heals) {
                 return Err(obstacle.clone());
             }
-            let attached = module.attach(self.loader, program, hook.entry.fast(), hook.symbol);
+            let attached = module.attach(self.loader, program, hook.is_return(), hook.symbol);
             attached.map_err(|error| explain(&error))
         });
-        Some(attached.map(|(program, link)| AttachedProgram {
+        Some(attached.map(|(program, event)| AttachedProgram {
             hook,
+            second: true,
             program,
-            at: At::Function { _link: link },
+            event,
         }))
     }
 
-    fn attach(&self, hook: &'static Hook) -> Result<AttachedProgram, ProbeError> {
-        let (program, event) = if let Entry::Tracepoint { category } = hook.entry {
-            let program = self.loader.load(hook.program, &Target::Tracepoint)?;
-            let event = tracepoint(&program, self.paths, category, hook.symbol)?;
-            (program, event)
-        } else {
-            let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;
-            let program = self.loader.load(hook.program, &Target::Kprobe)?;
-            let event = kprobes.attach(&program, hook.module, hook.symbol, hook.entry == Entry::Kretprobe)?;
-            (program, event)
+    /// Attaches a hook's first program, or with `raw` that of the raw tracepoint.
+    fn attach(&self, hook: &'static Hook, raw: bool) -> Result<AttachedProgram, ProbeError> {
+        let load = |target| self.loader.load(hook.runs(raw), &target);
+        let (program, event) = match hook.entry {
+            Entry::Tracepoint { .. } if raw => {
+                let program = load(Target::RawTracepoint)?;
+                let event = raw_tracepoint(&program, hook.symbol)?;
+                (program, event)
+            }
+            Entry::Tracepoint { category } => {
+                let program = load(Target::Tracepoint)?;
+                let event = tracepoint(&program, self.paths, category, hook.symbol)?;
+                (program, event)
+            }
+            Entry::Kprobe | Entry::Kretprobe => {
+                let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;
+                let program = load(Target::Kprobe)?;
+                let event = kprobes.at_kernel(&program, hook.module, hook.symbol, hook.is_return())?;
+                (program, event)
+            }
         };
         Ok(AttachedProgram {
             hook,
+            second: raw,
             program,
-            at: At::Event(event),
-        })
-    }
-
-    fn attach_raw(&self, hook: &'static Hook) -> Result<AttachedProgram, ProbeError> {
-        let program = self.loader.load(hook.runs(true), &Target::RawTracepoint)?;
-        let link = raw_tracepoint(&program, hook.symbol)?;
-        Ok(AttachedProgram {
-            hook,
-            program,
-            at: At::Raw { _link: link },
+            event,
         })
     }
 

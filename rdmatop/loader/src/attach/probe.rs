@@ -41,23 +41,30 @@ pub(crate) enum ProbeError {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) link: Option<OwnedFd>,
-    _perf: OwnedFd,
+    _perf: Option<OwnedFd>,
 }
 
-/// The PMU that makes kprobes: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+impl Event {
+    /// A link that needs no event of perf.
+    pub(super) const fn of_link(link: OwnedFd) -> Self {
+        Self {
+            link: Some(link),
+            _perf: None,
+        }
+    }
+}
+
+/// The PMU that makes kprobes, or the one that makes uprobes:
+/// Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KprobePmu {
+pub(crate) struct Pmu {
     kind: u32,
     return_bit: u32,
 }
 
-impl KprobePmu {
+impl Pmu {
     /// Reads the PMU's number, and which bit of `config` selects the return.
-    pub(crate) fn read() -> Option<Self> {
-        Self::of("kprobe")
-    }
-
-    fn of(name: &str) -> Option<Self> {
+    pub(crate) fn read(name: &str) -> Option<Self> {
         let directory = format!("/sys/bus/event_source/devices/{name}");
         let file = |name| fs::read_to_string(format!("{directory}/{name}")).ok();
         let kind = file("type")?.trim().parse().ok()?;
@@ -70,7 +77,7 @@ impl KprobePmu {
     /// With the module's name the kernel searches only that module's symbols. Without, it searches those of
     /// all modules, from Linux 6.7 on twice for each probe (`validate_probe_symbol`, `kprobe_lookup_name`).
     /// Built-in code has no module name: there the second try finds the function.
-    pub(crate) fn attach(
+    pub(super) fn at_kernel(
         self,
         program: &OwnedFd,
         module: &str,
@@ -78,59 +85,36 @@ impl KprobePmu {
         at_return: bool,
     ) -> Result<Event, ProbeError> {
         let perf = self
-            .open(&format!("{module}:{function}"), at_return)
-            .or_else(|_| self.open(function, at_return))?;
+            .open(&format!("{module}:{function}"), 0, None, at_return)
+            .or_else(|_| self.open(function, 0, None, at_return))?;
         bind(perf, program)
     }
 
-    fn open(self, function: &str, at_return: bool) -> Result<OwnedFd, ProbeError> {
-        let name = CString::new(function).map_err(|error| ProbeError::Open(error.into()))?;
+    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that
+    /// map the file. The program can read the `cookie` (Linux 5.15).
+    pub(crate) fn at_program(
+        self,
+        program: &OwnedFd,
+        (path, offset): (&str, u64),
+        pid: Option<u32>,
+        at_return: bool,
+        cookie: u64,
+    ) -> Result<Event, ProbeError> {
+        let perf = self.open(path, offset, pid, at_return)?;
+        let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
+        enabled(perf, Some(link))
+    }
+
+    fn open(self, name: &str, offset: u64, pid: Option<u32>, at_return: bool) -> Result<OwnedFd, ProbeError> {
+        let name = CString::new(name).map_err(|error| ProbeError::Open(error.into()))?;
         let mut attr = attributes(self.kind);
         if at_return {
             attr.config = 1 << self.return_bit;
         }
         attr.__bindgen_anon_3.config1 = name.as_ptr() as u64;
-        // SAFETY: the name outlives the call.
-        unsafe { open(&mut attr) }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UprobePmu(KprobePmu);
-
-impl UprobePmu {
-    /// Reads the type of uprobes, as [`KprobePmu::read`] does that of kprobes.
-    pub(crate) fn read() -> Option<Self> {
-        KprobePmu::of("uprobe").map(Self)
-    }
-
-    /// Attaches at an offset in a file, or at the return of the function there, in one process or in all that
-    /// map the file. The program can read the `cookie` (Linux 5.15).
-    pub(crate) fn attach(
-        self,
-        program: &OwnedFd,
-        path: &str,
-        offset: u64,
-        pid: Option<u32>,
-        at_return: bool,
-        cookie: u64,
-    ) -> Result<Event, ProbeError> {
-        let path = CString::new(path).map_err(|error| ProbeError::Open(error.into()))?;
-        let mut attr = attributes(self.0.kind);
-        if at_return {
-            attr.config = 1 << self.0.return_bit;
-        }
-        attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
         attr.__bindgen_anon_4.config2 = offset;
-        // For one process the probe works on any CPU. For all processes perf requires the number of a CPU.
-        let (pid, cpu) = match pid {
-            Some(pid) => (pid.cast_signed(), -1),
-            None => (ALL, 0),
-        };
-        // SAFETY: the path outlives the call.
-        let perf = unsafe { open_of(&mut attr, pid, cpu) }?;
-        let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
-        enabled(perf, Some(link))
+        // SAFETY: the name outlives the call.
+        unsafe { open(&mut attr, pid) }
     }
 }
 
@@ -154,18 +138,19 @@ pub(crate) fn tracepoint(
     attr.config = number.ok_or_else(|| ProbeError::NoTracepoint(format!("{category}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;
     // SAFETY: the attributes contain only plain numbers, and no address.
-    bind(unsafe { open(&mut attr) }?, program)
+    bind(unsafe { open(&mut attr, None) }?, program)
 }
 
 /// Attaches to a raw tracepoint, whose program gets the tracepoint's arguments. The kernel finds it by its
 /// name alone, in modules too.
-pub(crate) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<OwnedFd, ProbeError> {
+pub(crate) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<Event, ProbeError> {
     let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
     let mut attr = empty();
     attr.raw_tracepoint.name = name.as_ptr() as u64;
     attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
     // SAFETY: the name outlives the call.
-    unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }.map_err(ProbeError::Bind)
+    let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
+    link.map(Event::of_link).map_err(ProbeError::Bind)
 }
 
 fn attributes(kind: u32) -> perf_event_attr {
@@ -176,27 +161,17 @@ fn attributes(kind: u32) -> perf_event_attr {
     attr
 }
 
-/// Opens an event for all processes. perf requires the number of a CPU, but the program runs on all CPUs.
+/// Opens an event, for one process or for all.
 ///
 /// # Safety
 /// Addresses in the attributes must be valid.
-unsafe fn open(attr: &mut perf_event_attr) -> Result<OwnedFd, ProbeError> {
-    // SAFETY: the caller promises what this requires.
-    unsafe { open_of(attr, ALL, 0) }
-}
-
-/// Every process.
-const ALL: libc::pid_t = -1;
-
-/// As [`open`], for a process on a CPU.
-///
-/// # Safety
-/// As for [`open`].
-unsafe fn open_of(
-    attr: &mut perf_event_attr,
-    pid: libc::pid_t,
-    cpu: libc::c_int,
-) -> Result<OwnedFd, ProbeError> {
+unsafe fn open(attr: &mut perf_event_attr, pid: Option<u32>) -> Result<OwnedFd, ProbeError> {
+    // For one process the probe works on any CPU. For all processes perf requires the number of a CPU, but
+    // the program runs on all of them.
+    let (pid, cpu): (libc::pid_t, libc::c_int) = match pid {
+        Some(pid) => (pid.cast_signed(), -1),
+        None => (-1, 0),
+    };
     // SAFETY: the attributes are a whole struct, and the caller promises that its addresses are valid.
     let rc = unsafe {
         libc::syscall(
@@ -224,7 +199,10 @@ fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, ProbeError> {
 
 fn enabled(perf: OwnedFd, link: Option<OwnedFd>) -> Result<Event, ProbeError> {
     ask(&perf, PERF_EVENT_IOC_ENABLE, 0)?;
-    Ok(Event { link, _perf: perf })
+    Ok(Event {
+        link,
+        _perf: Some(perf),
+    })
 }
 
 fn link(perf: &OwnedFd, program: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {

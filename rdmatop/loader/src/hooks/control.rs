@@ -99,7 +99,12 @@ const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Raw {
 
 /// For the owner of an id of rdma_cm, and its number.
 const CM_ID: &[&str] = &["OFF_IDPRIV_RES", "OFF_RES_ID"];
-const CM_ENDS: &[&str] = &["OFF_IDPRIV_DEVICE", "OFF_IDPRIV_SRC", "OFF_IDPRIV_DST"];
+const CM_ENDS: &[&str] = &[
+    "OFF_IDPRIV_DEVICE",
+    "OFF_IDPRIV_SRC",
+    "OFF_IDPRIV_DST",
+    "OFF_TASK_START",
+];
 const CM_WANTS: Offsets = &[CM_ENDS, OWNER, DEVICE, CURRENT];
 const CM_WANTS_QPN: Offsets = &[CM_ENDS, &["OFF_IDPRIV_QPN"], OWNER, DEVICE, CURRENT];
 const CM_WANTS_STATUS: Offsets = &[CM_ENDS, &["OFF_CM_STATUS"], OWNER, DEVICE, CURRENT];
@@ -170,7 +175,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "QP destroy",
         events: QP_EVENTS,
         needs: &[QP_IDENTITY],
-        wants: &[QP, OWNER, DEVICE, CURRENT],
+        wants: &[QP, OWNER, DEVICE],
         fast: Some(fast("fe_destroy_qp")),
         role: Role::QpTable,
         keeps_slots: true,
@@ -309,6 +314,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
                 "OFF_UFILE_DEVICE",
                 "OFF_UDEV_IB_DEV",
                 "OFF_TASK_LEADER",
+                "OFF_TASK_TGID",
                 "OFF_TASK_START",
             ],
             CURRENT,

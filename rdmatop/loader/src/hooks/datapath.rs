@@ -3,12 +3,10 @@
 //! A new provider needs its record in rdmatop-common (`provider.rs`), one more table here, programs in
 //! rdmatop-ebpf, and the meaning of its counters in `model/engine/providers/mod.rs`.
 
-use std::collections::BTreeMap;
-
-use rdmatop_common::{counters::slot_flag, offsets::UNKNOWN, provider};
+use rdmatop_common::{counters::slot_flag, provider};
 
 use crate::{
-    hooks::{Compared, Fast, Hook, Path, Role, Skip, control::CONTROL_PLANE, work::WORK_HOOKS},
+    hooks::{Fast, Hook, Path, Role, Skip, control::CONTROL_PLANE, work::WORK_HOOKS},
     user,
 };
 
@@ -110,7 +108,6 @@ pub const RXE: DataPath = DataPath {
             ]],
             // The latency of a WR ends at the time of its CQE.
             unknown_without: slot_flag::NO_CQES | slot_flag::NO_LATENCY,
-            compared: Some(Compared::Receives),
             ..RXE_HOOK
         },
         Hook {
@@ -126,7 +123,6 @@ pub const RXE: DataPath = DataPath {
             ]],
             // Before Linux 6.4 a wait may show only at the packet that is sent after it.
             unknown_without: slot_flag::NO_RETRANSMITS | slot_flag::NO_RNR,
-            compared: Some(Compared::Packets),
             ..RXE_HOOK
         },
         Hook {
@@ -245,11 +241,6 @@ pub const DATA_PATHS: &[DataPath] = &[RXE, SIW];
 /// All hooks of data paths.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     DATA_PATHS.iter().flat_map(|path| path.hooks)
-}
-
-/// Removes the offsets by which the kernel side recognises a driver's QPs, so that it counts none of them.
-pub(crate) fn blank(offsets: &mut BTreeMap<&'static str, u32>) {
-    offsets.extend(provider::ALL.map(|counted| (counted.sign, UNKNOWN)));
 }
 
 /// Every hook.

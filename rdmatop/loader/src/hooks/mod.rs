@@ -18,27 +18,11 @@ pub enum Entry {
     Kprobe,
     /// The program runs at a function's return.
     Kretprobe,
-    /// The program runs at a function's first instruction, through its BTF.
-    Fentry,
-    /// The program runs at a function's return, through its BTF.
-    Fexit,
     /// The program runs at a tracepoint.
     Tracepoint {
         /// Category, a directory under tracefs' events.
         category: &'static str,
     },
-}
-
-impl Entry {
-    /// The entry by fentry or fexit at the same place.
-    #[must_use]
-    pub fn fast(self) -> Self {
-        match self {
-            Self::Kprobe => Self::Fentry,
-            Self::Kretprobe => Self::Fexit,
-            other => other,
-        }
-    }
 }
 
 /// A second program for a hook, entered by fentry or fexit. It costs the traced function less than a kprobe,
@@ -108,17 +92,12 @@ pub enum Role {
     Probes,
 }
 
-/// What a program and the driver of its data path both count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared {
-    /// Packets to send.
-    Packets,
-    /// Successful completions of receives.
-    Receives,
-}
-
 /// Names of the globals that carry offsets, in groups that hooks share.
 pub type Offsets = &'static [&'static [&'static str]];
+
+fn flat(offsets: Offsets) -> impl Iterator<Item = &'static str> {
+    offsets.iter().copied().flatten().copied()
+}
 
 /// What all hooks of a provider's data path share.
 #[derive(Debug)]
@@ -169,8 +148,6 @@ pub struct Hook {
     pub raw: Option<Raw>,
     /// What depends on the hook.
     pub role: Role,
-    /// What the program counts that the driver counts too, see `rxe_seen.rs`.
-    pub compared: Option<Compared>,
 }
 
 impl Hook {
@@ -193,31 +170,28 @@ impl Hook {
         fast: None,
         raw: None,
         role: Role::Other,
-        compared: None,
     };
 
     /// Whether the program runs at the return of a call.
     pub fn is_return(&self) -> bool {
-        matches!(self.entry, Entry::Kretprobe | Entry::Fexit)
+        self.entry == Entry::Kretprobe
     }
 
     /// The offsets without which the hook is useless: its own, and those that its data path needs.
     pub fn needed(&self) -> impl Iterator<Item = &'static str> {
         let path = self.path.map_or(&[][..], |path| path.needs);
-        self.needs.iter().copied().flatten().chain(path).copied()
+        flat(self.needs).chain(path.iter().copied())
     }
 
     /// The offsets for single readings.
     pub fn wanted(&self) -> impl Iterator<Item = &'static str> {
-        self.wants.iter().copied().flatten().copied()
+        flat(self.wants)
     }
 
     /// All offsets that any of the hook's programs reads.
     pub fn offsets(&self) -> impl Iterator<Item = &'static str> {
-        let raw = self
-            .raw
-            .into_iter()
-            .flat_map(|raw| raw.needed().chain(raw.wanted()));
+        let raw = self.raw.into_iter();
+        let raw = raw.flat_map(|raw| flat(raw.needs).chain(flat(raw.wants)));
         self.needed().chain(self.wanted()).chain(raw)
     }
 
@@ -230,11 +204,11 @@ impl Hook {
 
     /// The place as `rdmatop probes` shows it. `second`: by fentry or fexit, or at a raw tracepoint.
     pub fn place(&self, second: bool) -> String {
-        let how = match if second { self.entry.fast() } else { self.entry } {
+        let how = match self.entry {
+            Entry::Kprobe if second => "fentry",
             Entry::Kprobe => "kprobe",
+            Entry::Kretprobe if second => "fexit",
             Entry::Kretprobe => "kretprobe",
-            Entry::Fentry => "fentry",
-            Entry::Fexit => "fexit",
             Entry::Tracepoint { .. } if second => "raw_tracepoint",
             Entry::Tracepoint { category } => return format!("tracepoint:{category}:{}", self.symbol),
         };
@@ -260,12 +234,12 @@ impl Hook {
 impl Raw {
     /// The offsets without which the program does not run.
     pub fn needed(self) -> impl Iterator<Item = &'static str> {
-        self.needs.iter().copied().flatten().copied()
+        flat(self.needs)
     }
 
     /// The offsets for single readings.
     pub fn wanted(self) -> impl Iterator<Item = &'static str> {
-        self.wants.iter().copied().flatten().copied()
+        flat(self.wants)
     }
 }
 
@@ -388,12 +362,12 @@ mod tests {
                 "{}",
                 hook.program
             );
+            let is_tracepoint = matches!(hook.entry, Entry::Tracepoint { .. });
             assert!(
-                hook.fast.is_none() || hook.entry.fast() != hook.entry,
+                hook.fast.is_none() || !is_tracepoint,
                 "{} cannot be entered otherwise",
                 hook.program
             );
-            let is_tracepoint = matches!(hook.entry, Entry::Tracepoint { .. });
             assert!(hook.raw.is_none() || is_tracepoint, "{}", hook.program);
         }
     }

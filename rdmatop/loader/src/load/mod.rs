@@ -25,7 +25,7 @@ use aya_obj::{
     },
 };
 use rdmatop_base::order::Gather as _;
-use rdmatop_common::{counters::loss, names::map};
+use rdmatop_common::names::map;
 use rustix::param::page_size;
 
 use crate::load::{
@@ -35,10 +35,6 @@ use crate::load::{
 
 /// Maps that user space always reads. Other maps are made only if a wanted program names them.
 const ALWAYS: [&str; 4] = [map::CALLERS, map::CONTROL, map::EVENTS, map::LOSSES];
-
-/// A map of at most so many entries keeps its size if no program names it: user space reads all of LOSSES.
-const FEW: u32 = 64;
-const _: () = assert!(loss::REFUSED < FEW);
 
 /// Tables whose entries the kernel makes beforehand if it warns about making them on demand.
 const ON_DEMAND: [&str; 5] = [
@@ -164,15 +160,9 @@ impl Loader {
             {
                 map.def.map_flags &= !NO_PREALLOC;
             }
-            if !named.contains(&number) {
+            if !named.contains(&number) && !ALWAYS.contains(&name.as_str()) {
                 // No program uses this map. Each map takes a page or two, and there are dozens of them.
-                if !ALWAYS.contains(&name.as_str()) {
-                    continue;
-                }
-                if is_table(definition.map_type()) && definition.max_entries() > FEW {
-                    // With more entries the kernel would allocate and clear all of them.
-                    definition.set_max_entries(1);
-                }
+                continue;
             }
             let map = MapData::create(definition.clone(), name, None)?;
             fill(&map, definition)?;
@@ -268,19 +258,6 @@ fn names_map(insn: bpf_insn) -> bool {
             u32::from(insn.src_reg()),
             BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE
         )
-}
-
-/// Whether a map of this type can have any number of entries.
-fn is_table(kind: u32) -> bool {
-    [
-        bpf_map_type::BPF_MAP_TYPE_ARRAY,
-        bpf_map_type::BPF_MAP_TYPE_HASH,
-        bpf_map_type::BPF_MAP_TYPE_LRU_HASH,
-        bpf_map_type::BPF_MAP_TYPE_QUEUE,
-        bpf_map_type::BPF_MAP_TYPE_STACK,
-    ]
-    .iter()
-    .any(|table| *table as u32 == kind)
 }
 
 /// Writes the data of a section into its map. Freezes read-only sections, because the verifier then knows

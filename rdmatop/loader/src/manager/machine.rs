@@ -1,9 +1,6 @@
 //! The state of the machine that a session is made for.
 
-use crate::{
-    manager::modules::{Generations, Modules},
-    session::armed::Switches,
-};
+use crate::{manager::modules::Generations, session::armed::why_unarmed};
 use rdmatop_model::cause::Obstacle;
 use rdmatop_sources::{root::Root, sysfs::has_hardware};
 
@@ -23,9 +20,9 @@ impl MachineState {
     pub(crate) fn read() -> Self {
         let root = Root::default();
         Self {
-            modules: Modules::new().read(),
+            modules: Generations::read(&root.sys("module")),
             hardware: has_hardware(&root),
-            unarmed: Switches::new(&root).why_not(),
+            unarmed: why_unarmed(&root),
         }
     }
 }

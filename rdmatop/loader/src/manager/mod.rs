@@ -27,13 +27,13 @@ use crate::{
     manager::{
         drain::{NAP, drain, drain_work, registered},
         machine::MachineState,
-        modules::Modules,
+        modules::Generations,
         relist::Relister,
         report::{not_started, on},
     },
     maps::sweep::MapSweep,
     plan::options::Options,
-    session::{self, Session, armed::Switches},
+    session::{self, Session, armed::why_unarmed},
 };
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
@@ -71,9 +71,6 @@ pub struct Manager {
     relister: Relister,
     /// QPs may have ended whose slots have not been freed yet.
     may_free: bool,
-    /// Once a second, while a session counts, the manager reads the switches and the modules.
-    switches: Switches,
-    modules: Modules,
 }
 
 /// Stops a manager. It then reads the remaining records, reads the losses once more, and closes its channel.
@@ -137,8 +134,6 @@ impl Manager {
             retired: None,
             relister: Relister::new(),
             may_free: true,
-            switches: Switches::new(&Root::default()),
-            modules: Modules::new(),
         }
     }
 
@@ -296,12 +291,14 @@ impl Manager {
                     self.relister.list_if_needed(&self.sweep);
                     // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.
                     records |= self.drain(ring.get_mut(), feed).await?;
-                    match self.switches.why_not() {
+                    let root = Root::default();
+                    let modules = Generations::read(&root.sys("module"));
+                    match why_unarmed(&root) {
                         Some(obstacle) if blind.as_ref() != Some(&obstacle) => {
                             blind = Some(obstacle.clone());
                             self.blinded(obstacle, feed).await?;
                         }
-                        None if blind.is_some() || self.modules.read() != machine.modules => {
+                        None if blind.is_some() || modules != machine.modules => {
                             let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
@@ -365,9 +362,7 @@ impl Manager {
         }
         feed.send(Input::Floods(floods)).await
     }
-}
 
-impl Manager {
     /// Attaches a new session while the present one still counts, then switches from one to the other. Probes
     /// in modules that stayed loaded miss only calls that are under way at that moment.
     async fn succeed(&mut self, rings: Rings, session: &mut Session, feed: &Feed) -> Result<After, Ended> {
@@ -404,9 +399,7 @@ impl Manager {
             _ => After::Again,
         })
     }
-}
 
-impl Manager {
     /// As [`drain`], and frees slots of QPs that have ended.
     async fn drain(&mut self, ring: &mut RingBuf<MapData>, feed: &Feed) -> Result<bool, Ended> {
         let drained = drain(ring, feed).await?;

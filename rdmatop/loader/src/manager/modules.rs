@@ -1,17 +1,9 @@
 //! Which of the modules with hooks are loaded.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::LazyLock};
-
-use rustix::{
-    fd::OwnedFd,
-    fs::{AtFlags, Mode, OFlags, open, statat},
-};
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, sync::LazyLock};
 
 use crate::hooks::datapath;
 use rdmatop_base::order::Gather as _;
-
-/// Where the kernel has a directory for each loaded module.
-const LOADED: &str = "/sys/module";
 
 /// The modules that have a hooked function or tracepoint.
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
@@ -23,35 +15,11 @@ static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Generations(Vec<Option<u64>>);
 
-/// The directory of modules, kept open: the manager reads it once a second, and a path from the root costs
-/// twice as much as one from here. While it is open, the file system at /sys cannot be unmounted.
-#[derive(Debug)]
-pub(crate) struct Modules {
-    path: PathBuf,
-    dir: Option<OwnedFd>,
-}
-
-impl Modules {
-    /// The modules of the running kernel.
-    pub(crate) fn new() -> Self {
-        Self::of(PathBuf::from(LOADED))
-    }
-
-    const fn of(path: PathBuf) -> Self {
-        Self { path, dir: None }
-    }
-
-    /// The modules that are loaded at present.
-    pub(crate) fn read(&mut self) -> Generations {
-        if self.dir.is_none() {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            self.dir = open(&self.path, flags, Mode::empty()).ok();
-        }
-        let inode = |name: &&str| {
-            let stat = statat(self.dir.as_ref()?, *name, AtFlags::empty());
-            stat.ok().map(|stat| stat.st_ino)
-        };
-        Generations(NAMES.iter().map(inode).collect())
+impl Generations {
+    /// The modules that are loaded at present. `modules`: where the kernel has a directory for each.
+    pub(super) fn read(modules: &Path) -> Self {
+        let inode = |name: &&str| Some(fs::metadata(modules.join(name)).ok()?.ino());
+        Self(NAMES.iter().map(inode).collect())
     }
 }
 
@@ -63,17 +31,17 @@ mod tests {
     fn a_module_that_comes_goes_or_comes_anew_changes_the_generations() {
         let dir = tempfile::tempdir().unwrap();
         let (path, core) = (dir.path().join("module"), dir.path().join("module/ib_core"));
-        let mut modules = Modules::of(path);
-        let none = modules.read();
+        let read = || Generations::read(&path);
+        let none = read();
         std::fs::create_dir_all(&core).unwrap();
-        let one = modules.read();
+        let one = read();
         assert_ne!(none, one, "the directory was not there at the first reading");
-        assert_eq!(one, modules.read());
+        assert_eq!(one, read());
         // The old one is kept, so that the new one cannot have its inode.
         std::fs::rename(&core, dir.path().join("old")).unwrap();
-        assert_eq!(modules.read(), none);
+        assert_eq!(read(), none);
         std::fs::create_dir(&core).unwrap();
-        let anew = modules.read();
+        let anew = read();
         assert!(anew != one && anew != none);
     }
 }

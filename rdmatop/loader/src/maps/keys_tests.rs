@@ -7,14 +7,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rdmatop-ebpf/src");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md");
 /// Types without a key: ring buffers, lists of free numbers, single words, and the map without programs.
-const KEYLESS: [&str; 6] = [
-    "PendingWakeup",
-    "ProgramArray",
-    "Queue",
-    "RingBuf",
-    "Stack",
-    "Word",
-];
+const KEYLESS: [&str; 5] = ["ProgramArray", "Queue", "RingBuf", "Stack", "Word"];
 /// Types of constants, which are no maps.
 const CONSTANTS: [&str; 2] = ["Global", "["];
 /// Arrays whose places are constants of rdmatop-common: causes of loss, kinds of work, one word.

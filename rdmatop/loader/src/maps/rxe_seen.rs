@@ -4,66 +4,39 @@
 //! all our other programs, and kernels of that age do not count this. But the driver counts the same packets
 //! and receives, and the model compares both counts.
 
-use rdmatop_common::{counters::RxeSeen, names::map};
+use aya::maps::Map;
+use rdmatop_common::{
+    counters::{RxeSeen, slot_flag},
+    names::map,
+};
 
 use crate::{
-    hooks::Compared,
     maps::mapped::{Mapped, MappedError},
     offsets::ResolvedOffsets,
-    plan::Outcome,
-    session::Session,
 };
 use rdmatop_model::input::SeenByPrograms;
 
 /// The offset that is known only if the driver works in softirqs.
 const TASKLETS: &str = "OFF_RXE_TASK_TASKLET";
 
-/// Which of the two counts the programs keep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ComparedCounts {
-    pub(crate) packets: bool,
-    pub(crate) receives: bool,
+/// Whether the programs keep both counts. `unknown`: the readings that are unknown for each provider that is
+/// counted.
+pub(crate) fn is_compared(resolved: &ResolvedOffsets, unknown: &[(u32, u32)]) -> bool {
+    const BOTH: u32 = slot_flag::NO_CQES | slot_flag::NO_RETRANSMITS;
+    let of_rxe = |(flag, unknown): &(u32, u32)| *flag == slot_flag::provider::RXE && unknown & BOTH == 0;
+    resolved.has(TASKLETS) && unknown.iter().any(of_rxe)
 }
 
-impl ComparedCounts {
-    /// Decides by the attached programs. `counts`: the session counts.
-    pub(crate) fn of(counts: bool, resolved: &ResolvedOffsets, outcomes: &[Outcome]) -> Self {
-        let softirqs = counts && resolved.has(TASKLETS);
-        let runs = |what| {
-            let mut on = outcomes.iter().filter(|outcome| outcome.is_on());
-            softirqs && on.any(|outcome| outcome.hook.compared == Some(what))
-        };
-        Self {
-            packets: runs(Compared::Packets),
-            receives: runs(Compared::Receives),
-        }
-    }
-}
-
-pub(super) struct RxeCounts {
-    map: Mapped<RxeSeen>,
-    compared: ComparedCounts,
-}
+pub(super) struct RxeCounts(Mapped<RxeSeen>);
 
 impl RxeCounts {
-    /// Takes the map; `None` if nothing is counted in it.
-    pub(crate) fn open(session: &mut Session) -> Result<Option<Self>, MappedError> {
-        let compared = session.compared();
-        match session
-            .take_map(map::RXE_SEEN)
-            .filter(|_| compared != ComparedCounts::default())
-        {
-            Some(map) => Ok(Some(Self {
-                map: Mapped::open(map, map::RXE_SEEN)?,
-                compared,
-            })),
-            None => Ok(None),
-        }
+    pub(crate) fn open(seen: Map) -> Result<Self, MappedError> {
+        Ok(Self(Mapped::open(seen, map::RXE_SEEN)?))
     }
 
     /// The counts of session `session`, at `mono_ns`.
     pub(crate) fn read(&self, session: u64, mono_ns: u64) -> SeenByPrograms {
-        let rows = (0..self.map.count()).map(|row| self.map.read(row));
+        let rows = (0..self.0.count()).map(|row| self.0.read(row));
         let (packets, receives) = rows.fold((0_u64, 0_u64), |(packets, receives), row| {
             (
                 packets.wrapping_add(row.packets),
@@ -73,8 +46,8 @@ impl RxeCounts {
         SeenByPrograms {
             session,
             mono_ns,
-            packets: self.compared.packets.then_some(packets),
-            receives: self.compared.receives.then_some(receives),
+            packets: Some(packets),
+            receives: Some(receives),
         }
     }
 }

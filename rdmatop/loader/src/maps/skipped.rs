@@ -15,23 +15,14 @@ use crate::{
 };
 use rdmatop_model::input;
 
-/// A program that is attached.
+/// A program that is attached, and how often it was skipped.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    pub(crate) hook: &'static Hook,
-    /// Whether it is the second program of its hook.
-    pub(crate) second: bool,
-    pub(crate) program: OwnedFd,
-    /// The link to the kprobe, if the kernel has such links.
-    pub(crate) link: Option<OwnedFd>,
-}
-
-/// One program and how often it was skipped.
-#[derive(Debug)]
-struct Program {
     hook: &'static Hook,
+    /// Whether it is the second program of its hook.
     second: bool,
     fd: OwnedFd,
+    /// The link to the kprobe, if the kernel has such links.
     link: Option<OwnedFd>,
     /// Skips before the session began to count.
     before: u64,
@@ -41,7 +32,7 @@ struct Program {
 /// All programs of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Skips {
-    programs: Vec<Program>,
+    programs: Vec<Watched>,
     /// The kernel counts skips, and every program is watched.
     counted: bool,
 }
@@ -50,32 +41,21 @@ impl Skips {
     /// Begins to count. `watched` is `None` if some program cannot be watched.
     pub(crate) fn new(watched: Option<Vec<Watched>>) -> Self {
         let all = watched.is_some();
-        let mut programs: Vec<Program> = watched
-            .into_iter()
-            .flatten()
-            .map(|watched| Program {
-                hook: watched.hook,
-                second: watched.second,
-                fd: watched.program,
-                link: watched.link,
-                before: 0,
-                now: 0,
-            })
-            .filter(|program: &Program| program.hook.skip != Skip::Nothing)
-            .collect();
+        let mut programs = watched.unwrap_or_default();
+        programs.retain(|program| program.hook.skip != Skip::Nothing);
         for program in &mut programs {
             program.read();
             program.before = program.now;
         }
         // The kernel began to count skips of kprobe programs in the same version as those of links.
-        let counted = all && programs.iter().any(Program::is_counted);
+        let counted = all && programs.iter().any(Watched::is_counted);
         Self { programs, counted }
     }
 
     /// Asks the kernel about each program: a system call or two, which touch no map, so that the kernel skips
     /// no program during them.
     pub(crate) fn read(&mut self) {
-        self.programs.iter_mut().for_each(Program::read);
+        self.programs.iter_mut().for_each(Watched::read);
     }
 
     /// The programs that were skipped, as of the last look. `None` if the kernel does not count skips.
@@ -92,19 +72,17 @@ impl Skips {
 
     /// The number of skipped runs that would have reported work requests.
     pub(crate) fn of_work(&self) -> u64 {
-        let of = self
-            .programs
-            .iter()
-            .filter(|program| program.hook.skip == Skip::Work);
-        of.map(Program::skipped).sum()
+        self.sum(Skip::Work)
+    }
+
+    fn sum(&self, skip: Skip) -> u64 {
+        let of = self.programs.iter().filter(|program| program.hook.skip == skip);
+        of.map(Watched::skipped).sum()
     }
 
     /// Adds the skips that the kernel counted to the kernel side's own losses.
     pub(super) fn add_to(&self, losses: &mut [u64; loss::COUNT as usize]) {
-        let sum = |skip| -> u64 {
-            let of = self.programs.iter().filter(|program| program.hook.skip == skip);
-            of.map(Program::skipped).sum()
-        };
+        let sum = |skip| self.sum(skip);
         fold(losses, sum(Skip::Record), sum(Skip::Return), sum(Skip::Count));
     }
 }
@@ -123,7 +101,18 @@ fn fold(losses: &mut [u64; loss::COUNT as usize], record: u64, returns: u64, cou
     }
 }
 
-impl Program {
+impl Watched {
+    pub(crate) const fn new(hook: &'static Hook, second: bool, fd: OwnedFd, link: Option<OwnedFd>) -> Self {
+        Self {
+            hook,
+            second,
+            fd,
+            link,
+            before: 0,
+            now: 0,
+        }
+    }
+
     /// Skips since counting began.
     fn skipped(&self) -> u64 {
         self.now.saturating_sub(self.before)

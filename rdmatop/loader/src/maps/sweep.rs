@@ -83,14 +83,17 @@ impl Maps {
                 session,
                 [map::VERB_ERRORS, map::VERB_ERROR_INDEX, map::FREE_VERB_ERRORS],
             )?,
-            slots: session.take_slots(),
-            user: session.take_user(),
+            slots: session.slots.take(),
+            user: session.user.take(),
             counts_writes: session.counts_writes(),
             slots_told: false,
             verbs_told: false,
             slots_at: None,
             skips: Skips::new(session.watched()),
-            seen: RxeCounts::open(session)?,
+            seen: match session.take_map(map::RXE_SEEN).filter(|_| session.compares) {
+                Some(seen) => Some(RxeCounts::open(seen)?),
+                None => None,
+            },
             work: match session
                 .take_map(map::WR_COUNTS)
                 .filter(|_| session.follows_work())
@@ -101,9 +104,7 @@ impl Maps {
             unreported: Cell::new(0),
         })
     }
-}
 
-impl Maps {
     /// The present value of `loss::REFUSED`; `None` if all QPs have been listed since it last grew.
     fn unlisted(&self) -> Option<u64> {
         let refused = self.losses.read(loss::REFUSED);
@@ -119,9 +120,7 @@ impl Maps {
         }
         counts
     }
-}
 
-impl Maps {
     /// Ends of work requests in skipped runs that nothing else has reported. The result never falls: what has
     /// been reported as lost stays lost, even if the QP's next visit finds it. Otherwise fewer would have
     /// happened than were seen and lost.
@@ -395,7 +394,7 @@ impl MapSweep {
         let partial = std::mem::replace(&mut maps.verbs_told, true) && !all;
         let errors = maps.errors.as_mut().map(|table| table.read(!partial, is_alive));
         let (verbs, span) = clock::timed(|| maps.verbs.as_mut().map(|table| table.read(!partial, is_alive)));
-        let (verbs, errors) = (verbs.unwrap_or_default(), errors.unwrap_or_default());
+        let ((verbs, gone), (errors, _)) = (verbs.unwrap_or_default(), errors.unwrap_or_default());
         let mut calls_only = Vec::new();
         if let Some(slots) = &mut maps.slots
             && !maps.counts_writes
@@ -411,18 +410,10 @@ impl MapSweep {
             mono_ns: ReadAt::between(span.before_ns, span.after_ns).mono_ns,
             calls_only_ns: maps.slots_at,
             partial,
-            gone: verbs.gone.iter().map(|key| (key.pid, key.verb)).collect(),
-            verbs: verbs
-                .entries
-                .iter()
-                .map(|entry| (entry.key, entry.stats))
-                .collect(),
+            gone: gone.iter().map(|key| (key.pid, key.verb)).collect(),
+            verbs: verbs.iter().map(|entry| (entry.key, entry.stats)).collect(),
             calls_only,
-            errors: errors
-                .entries
-                .iter()
-                .map(|entry| (entry.key, entry.count))
-                .collect(),
+            errors: errors.iter().map(|entry| (entry.key, entry.count)).collect(),
         };
         past.counts.add_to(&mut sample);
         Some(sample)

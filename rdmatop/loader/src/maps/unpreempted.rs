@@ -12,57 +12,38 @@ use rdmatop_sources::privileges::Raised;
 #[must_use = "the policy is put back when this is dropped"]
 pub(crate) struct Unpreempted {
     /// The policy before, `None` if it was not changed.
-    before: Option<Policy>,
+    before: Option<libc::c_int>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Policy {
-    number: libc::c_int,
-    priority: libc::c_int,
+/// The policy of the calling thread. These are system calls, because musl's functions of these names fail:
+/// POSIX means processes, Linux threads.
+fn policy() -> Option<libc::c_int> {
+    // SAFETY: 0 is the calling thread; the call takes no address.
+    let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    libc::c_int::try_from(number).ok().filter(|number| *number >= 0)
 }
 
-impl Policy {
-    /// The policy of the calling thread.
-    fn now() -> Option<Self> {
-        let mut param = libc::sched_param { sched_priority: 0 };
-        // Use the system calls, because musl's functions of these names fail: POSIX means processes, Linux
-        // threads. SAFETY: 0 is the calling thread; the call takes no address.
-        let number = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-        // SAFETY: the kernel writes one `sched_param`, which outlives the call.
-        let rc = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut param) };
-        let number = libc::c_int::try_from(number).ok().filter(|number| *number >= 0)?;
-        (rc == 0).then_some(Self {
-            number,
-            priority: param.sched_priority,
-        })
-    }
+/// Whether a task of another ordinary policy can preempt one of this policy.
+fn is_ordinary(policy: libc::c_int) -> bool {
+    let policy = policy & !libc::SCHED_RESET_ON_FORK;
+    [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy)
+}
 
-    /// Whether a task of an ordinary policy never preempts one of this policy.
-    fn is_real_time(self) -> bool {
-        let policy = self.number & !libc::SCHED_RESET_ON_FORK;
-        ![libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy)
-    }
-
-    /// Sets this policy for the calling thread.
-    fn set(self) -> bool {
-        let param = libc::sched_param {
-            sched_priority: self.priority,
-        };
-        // SAFETY: 0 is the calling thread; the kernel reads one `sched_param`, which outlives the call.
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, self.number, &raw const param) == 0 }
-    }
+/// Sets the policy of the calling thread. All ordinary ones have priority 0.
+fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
+    let param = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: 0 is the calling thread; the kernel reads one `sched_param`, which outlives the call.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const param) == 0 }
 }
 
 impl Unpreempted {
     pub(crate) fn begin() -> Self {
-        /// The lowest priority above that of all ordinary tasks.
-        const FIFO: Policy = Policy {
-            number: libc::SCHED_FIFO,
-            priority: 1,
-        };
-        let before = Policy::now().filter(|policy| !policy.is_real_time());
+        let before = policy().filter(|policy| is_ordinary(*policy));
         let raised = before.map(|_| Raised::for_priority());
-        let before = before.filter(|_| FIFO.set());
+        // The lowest priority is above that of all ordinary tasks.
+        let before = before.filter(|_| set(libc::SCHED_FIFO, 1));
         drop(raised);
         Self { before }
     }
@@ -72,7 +53,7 @@ impl Drop for Unpreempted {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             // Leaving a real-time policy requires no right.
-            before.set();
+            set(before, 0);
         }
     }
 }
@@ -85,16 +66,16 @@ mod tests {
     fn the_policy_is_real_time_for_the_length_of_the_call_and_then_as_before() {
         // Policies belong to threads: other tests keep theirs.
         let thread = std::thread::spawn(|| {
-            let before = Policy::now().unwrap();
+            let before = policy().unwrap();
             let guard = Unpreempted::begin();
-            let during = Policy::now().unwrap();
+            let during = policy().unwrap();
             // Where this process may not have the right, nothing changes.
-            assert_eq!(during.is_real_time(), guard.before.is_some());
+            assert_eq!(!is_ordinary(during), guard.before.is_some());
             // A second one inside leaves the policy to the first.
             drop(Unpreempted::begin());
-            assert_eq!(Policy::now(), Some(during));
+            assert_eq!(policy(), Some(during));
             drop(guard);
-            assert_eq!(Policy::now(), Some(before));
+            assert_eq!(policy(), Some(before));
         });
         thread.join().unwrap();
     }

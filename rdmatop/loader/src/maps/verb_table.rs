@@ -10,13 +10,13 @@ use std::{
 
 use aya::maps::{Map, MapData, Stack};
 use aya_obj::generated::bpf_cmd;
-use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats, free};
+use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::{
     load::sys::{empty, raw_bpf},
     maps::{
-        mapped::{Mapped, MappedError, UsedRanges},
+        mapped::{Mapped, MappedError, UsedNumbers},
         unpreempted::Unpreempted,
     },
 };
@@ -30,18 +30,12 @@ pub(super) trait Entry: FromBytes + IntoBytes + FromZeros + Copy {
     /// Index of the word with the count that a program changes first.
     const COUNT: usize;
 
-    /// Process of the entry, 0 if it is free.
-    fn pid(&self) -> u32;
     fn key(&self) -> Self::Key;
 }
 
 impl Entry for VerbEntry {
     type Key = VerbKey;
     const COUNT: usize = (offset_of!(Self, stats) + offset_of!(VerbStats, calls)) / 8;
-
-    fn pid(&self) -> u32 {
-        self.key.pid
-    }
 
     fn key(&self) -> Self::Key {
         self.key
@@ -51,10 +45,6 @@ impl Entry for VerbEntry {
 impl Entry for VerbErrorEntry {
     type Key = VerbErrorKey;
     const COUNT: usize = offset_of!(Self, count) / 8;
-
-    fn pid(&self) -> u32 {
-        self.key.pid
-    }
 
     fn key(&self) -> Self::Key {
         self.key
@@ -70,28 +60,16 @@ struct Reported {
     settled: bool,
 }
 
-pub(super) struct Changed<T: Entry> {
-    /// Copies of the changed entries.
-    pub(crate) entries: Vec<T>,
-    /// Keys of entries that were freed at this read; an earlier read has reported their last counts.
-    pub(crate) gone: Vec<T::Key>,
-}
-
-impl<T: Entry> Default for Changed<T> {
-    fn default() -> Self {
-        Self {
-            entries: Vec::new(),
-            gone: Vec::new(),
-        }
-    }
-}
+/// Copies of the changed entries, and the keys of entries that were freed at this read; an earlier read has
+/// reported their last counts.
+pub(super) type Changed<T> = (Vec<T>, Vec<<T as Entry>::Key>);
 
 pub(super) struct Table<T: Entry> {
     array: Mapped<T>,
-    used_ranges: UsedRanges,
+    used_numbers: UsedNumbers,
     /// The hash table that leads to the entries.
     index: MapData,
-    free: Stack<MapData, u64>,
+    free: Stack<MapData, u32>,
     /// Entries whose keys have been removed, so that the kernel side no longer finds them. The next read
     /// frees them: by then all programs that had found one before have ended.
     leaving: Vec<(u32, T::Key)>,
@@ -111,7 +89,7 @@ impl<T: Entry> Table<T> {
         };
         let array = Mapped::open(array, name)?;
         Ok(Self {
-            used_ranges: UsedRanges::fill(&mut free, array.count())?,
+            used_numbers: UsedNumbers::fill(&mut free, array.count())?,
             array,
             index,
             free,
@@ -127,11 +105,10 @@ impl<T: Entry> Table<T> {
     ///
     /// For an entry that has not changed, this reads only two of its words.
     pub(crate) fn read(&mut self, all: bool, is_alive: impl Fn(u32) -> bool) -> Changed<T> {
-        let mut changed = Changed::default();
-        self.free_left(&mut changed.gone);
+        let (mut changed, gone) = (Vec::new(), self.free_left());
         let array = &self.array;
         let mut used: Vec<(u32, u64)> = self
-            .used_ranges
+            .used_numbers
             .numbers(|number| heads(array, number).0 != 0)
             .map(|number| (number, heads(array, number)))
             .filter(|(_, (pid, count))| *pid != 0 && *count != 0)
@@ -156,9 +133,9 @@ impl<T: Entry> Table<T> {
                 count,
                 settled: rests,
             };
-            changed.entries.push(self.array.read(number));
+            changed.push(self.array.read(number));
         }
-        changed
+        (changed, gone)
     }
 
     fn make_room(&mut self, used: &mut [(u32, u64)], is_alive: impl Fn(u32) -> bool) {
@@ -167,19 +144,21 @@ impl<T: Entry> Table<T> {
         used.rotate_left(start);
         let mut asked = (0, true);
         for (number, count) in used.iter_mut().take(CHECKED_AT_ONCE) {
-            let entry = self.array.read(*number);
-            if asked.0 != entry.pid() {
-                asked = (entry.pid(), is_alive(entry.pid()));
+            let (pid, _) = heads(&self.array, *number);
+            if asked.0 != pid {
+                asked = (pid, is_alive(pid));
             }
-            if !asked.1 && remove(&self.index, entry.key().as_bytes()) {
+            let key = self.array.read(*number).key();
+            if !asked.1 && remove(&self.index, key.as_bytes()) {
                 // Read the count again: from now on no new program finds the entry.
                 *count = heads(&self.array, *number).1;
-                self.leaving.push((*number, entry.key()));
+                self.leaving.push((*number, key));
             }
         }
     }
 
-    fn free_left(&mut self, gone: &mut Vec<T::Key>) {
+    fn free_left(&mut self) -> Vec<T::Key> {
+        let mut gone = Vec::with_capacity(self.leaving.len());
         for (number, key) in self.leaving.drain(..) {
             gone.push(key);
             if let Some(reported) = self.reported.get_mut(number as usize) {
@@ -192,8 +171,9 @@ impl<T: Entry> Table<T> {
                 fence(Ordering::Release);
             }
             // The stack has room for every number.
-            let _ = self.free.push(free::pack(number, number + 1), 0);
+            let _ = self.free.push(number, 0);
         }
+        gone
     }
 }
 

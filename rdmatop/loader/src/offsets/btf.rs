@@ -5,26 +5,15 @@
 //! string offsets continue those of vmlinux, so it is read on top of a shared base. The reader checks every
 //! offset; a broken file is an error.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    ops::Range,
-    path::Path,
-    sync::Arc,
-};
-
-use bytes::Bytes;
-
-use crate::offsets::kernel_btf;
-use rdmatop_base::order::Gather as _;
+use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
+/// Bytes that types of all kinds begin with.
+const HEAD: usize = 12;
 /// The most members to visit for all offsets of one file. A kernel's file needs some ten thousand; in a
 /// broken file anonymous structs may contain each other without end.
 const MOST_MEMBERS: u32 = 1 << 18;
-/// The reader keeps the position of every 32nd type: the types between are a short walk away, and few are
-/// needed.
-const STEP: usize = 32;
 
 /// Kinds of `btf_type` that the reader uses, include/uapi/linux/btf.h.
 mod kind {
@@ -58,16 +47,12 @@ pub enum BtfError {
 #[derive(Debug)]
 pub struct Btf {
     base: Option<Arc<Btf>>,
-    data: Bytes,
-    /// Start of each [`STEP`]th type in `data`; the first has id `first_id`.
-    marks: Vec<u32>,
-    /// Number of types.
-    count: u32,
-    /// Starts of structs and unions with a name: one type in fifteen.
-    structs: Vec<u32>,
+    data: Vec<u8>,
+    /// Start of each type in `data`; the first has id `first_id`.
+    types: Vec<u32>,
     first_id: u32,
     /// The part of `data` with the strings.
-    strings: Bytes,
+    strings: Range<usize>,
     /// Number of this file's first string: a split file's numbering begins with the strings of the base.
     first_string: usize,
 }
@@ -88,17 +73,8 @@ impl Btf {
         Self::parse(data, base)
     }
 
-    /// As [`Btf::open`] for vmlinux's file, but reads it with one system call if the kernel allows that.
-    pub(super) fn of_vmlinux(path: &Path) -> Result<Self, BtfError> {
-        match kernel_btf::vmlinux() {
-            Some(data) => Self::parse(data, None),
-            None => Self::open(path, None),
-        }
-    }
-
     /// Indexes the types of a BTF blob in native byte order.
     pub fn parse(data: Vec<u8>, base: Option<Arc<Btf>>) -> Result<Self, BtfError> {
-        let data = Bytes::from(data);
         let malformed = BtfError::Malformed;
         let magic = data
             .get(..2)
@@ -123,23 +99,14 @@ impl Btf {
         };
         let type_section = section(word(8)?, word(12)?).ok_or(malformed("types beyond the end"))?;
         let strings = section(word(16)?, word(20)?).ok_or(malformed("strings beyond the end"))?;
-        // Positions are kept in 32 bits.
-        u32::try_from(data.len()).map_err(|_| malformed("too large"))?;
-        let Index {
-            marks,
-            count,
-            structs,
-        } = index(&data, type_section)?;
-        let strings = data.slice(strings);
+        let types = types(&data, type_section)?;
         let (first_id, first_string) = base
             .as_ref()
             .map_or((1, 0), |b| (b.next_id(), b.first_string + b.strings.len()));
         Ok(Self {
             base,
             data,
-            marks,
-            count,
-            structs,
+            types,
             first_id,
             strings,
             first_string,
@@ -147,7 +114,8 @@ impl Btf {
     }
 
     fn next_id(&self) -> u32 {
-        self.first_id.saturating_add(self.count)
+        self.first_id
+            .saturating_add(u32::try_from(self.types.len()).unwrap_or(u32::MAX))
     }
 
     #[cfg(test)]
@@ -155,7 +123,8 @@ impl Btf {
         if offset < self.first_string {
             return self.base.as_ref()?.string(offset);
         }
-        let rest = self.strings.get(offset - self.first_string..)?;
+        let strings = self.data.get(self.strings.clone())?;
+        let rest = strings.get(offset - self.first_string..)?;
         rest.split(|b| *b == 0).next()
     }
 
@@ -163,21 +132,11 @@ impl Btf {
         if id < self.first_id {
             return self.base.as_ref()?.ty(id);
         }
-        self.own(usize::try_from(id - self.first_id).ok()?)
+        self.at(*self.types.get((id - self.first_id) as usize)?)
     }
 
-    fn own(&self, index: usize) -> Option<Type<'_>> {
-        if index >= self.count as usize {
-            return None;
-        }
-        let mut at = *self.marks.get(index / STEP)? as usize;
-        for _ in 0..index % STEP {
-            at += 12 + tail_len(u32_at(&self.data, at + 4)?)?;
-        }
-        self.at(at)
-    }
-
-    fn at(&self, at: usize) -> Option<Type<'_>> {
+    fn at(&self, at: u32) -> Option<Type<'_>> {
+        let at = at as usize;
         Some(Type {
             btf: self,
             at,
@@ -206,25 +165,12 @@ impl Btf {
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
-        let wanted: BTreeSet<&str> = names.iter().map(|(ty, _)| *ty).gather();
-        // One in a few thousand structs is wanted; the first letter rules out most others.
-        let mut letters = [false; 256];
-        for first in wanted.iter().filter_map(|name| name.bytes().next()) {
-            letters[usize::from(first)] = true;
-        }
-        for at in &self.structs {
-            let Some(ty) = self.at(*at as usize) else { continue };
-            if !self
-                .letter(ty.name as usize)
-                .is_some_and(|first| letters[usize::from(first)])
-            {
+        for ty in self.types.iter().filter_map(|at| self.at(*at)) {
+            if ty.name == 0 || !ty.is_struct() {
                 continue;
             }
-            let Some(name) = wanted.iter().find(|name| self.is_named(ty.name as usize, name)) else {
-                continue;
-            };
             for &(wanted, path) in names {
-                if wanted == *name
+                if self.is_named(ty.name as usize, wanted)
                     && let Some(offset) = ty.path(path, &mut left)
                 {
                     found.entry((wanted, path)).or_insert(offset);
@@ -237,122 +183,54 @@ impl Btf {
         found
     }
 
-    /// The first byte of the string at `offset`.
-    fn letter(&self, offset: usize) -> Option<u8> {
-        if offset < self.first_string {
-            return self.base.as_ref()?.letter(offset);
-        }
-        self.strings.get(offset - self.first_string).copied()
-    }
-
     /// Whether the string at `offset` is `name`; does not search for the end of the string.
     fn is_named(&self, offset: usize, name: &str) -> bool {
         if offset < self.first_string {
             return self.base.as_ref().is_some_and(|base| base.is_named(offset, name));
         }
-        let string = self.strings.get(offset - self.first_string..);
-        string
+        let strings = self.data.get(self.strings.clone()).unwrap_or_default();
+        strings
+            .get(offset - self.first_string..)
             .and_then(|rest| rest.strip_prefix(name.as_bytes()))
             .is_some_and(|rest| rest.first().is_none_or(|end| *end == 0))
     }
 
     /// Type id of one of this file's own functions, for `attach_btf_id`.
     pub fn function(&self, name: &str) -> Option<u32> {
-        let mut at = *self.marks.first()? as usize;
-        for index in 0..self.count {
-            let ty = self.at(at)?;
-            if ty.kind() == kind::FUNC && self.is_named(ty.name as usize, name) {
-                return self.first_id.checked_add(index);
-            }
-            at += 12 + tail_len(ty.info)?;
-        }
-        None
+        let is_it = |ty: Type<'_>| ty.kind() == kind::FUNC && self.is_named(ty.name as usize, name);
+        let mut types = (self.first_id..).zip(&self.types);
+        let (id, _) = types.find(|(_, at)| self.at(**at).is_some_and(is_it))?;
+        Some(id)
     }
 }
 
-/// Result of one pass over the types.
-struct Index {
-    marks: Vec<u32>,
-    count: u32,
-    structs: Vec<u32>,
-}
-
-/// Walks over all types. This is the longest computation at rdmatop's start, so it keeps nothing about most
-/// types.
-fn index(data: &[u8], section: Range<usize>) -> Result<Index, BtfError> {
+/// The start of each type.
+fn types(data: &[u8], section: Range<usize>) -> Result<Vec<u32>, BtfError> {
     let malformed = BtfError::Malformed;
-    let mut marks = Vec::with_capacity(section.len() / (20 * STEP));
-    let mut structs = Vec::with_capacity(section.len() / 400);
-    let mut count = 0u32;
-    let start = section.start;
-    let types = data.get(section).unwrap_or_default();
-    let mut rest = types;
-    while let Some((head, tail)) = rest.split_first_chunk::<12>() {
-        let [n0, n1, n2, n3, i0, i1, i2, i3, ..] = *head;
-        let info = u32::from_ne_bytes([i0, i1, i2, i3]);
-        // The caller has checked that positions have 32 bits.
-        #[expect(clippy::cast_possible_truncation, reason = "checked by the caller")]
-        let at = (start + types.len() - rest.len()) as u32;
-        if (count as usize).is_multiple_of(STEP) {
-            marks.push(at);
-        }
-        count += 1;
-        let named = [n0, n1, n2, n3] != [0; 4];
-        if named && matches!((info >> 24) & 0x1f, kind::STRUCT | kind::UNION) {
-            structs.push(at);
-        }
-        let len = tail_len(info).ok_or(malformed("unknown kind of type"))?;
-        rest = tail.get(len..).ok_or(malformed("last type beyond the end"))?;
+    let mut types = Vec::with_capacity(section.len() / 20);
+    let mut at = section.start;
+    while at < section.end {
+        let info = u32_at(data, at + 4).ok_or(malformed("type beyond the end"))?;
+        types.push(u32::try_from(at).map_err(|_| malformed("too large"))?);
+        at += HEAD + tail_len(info).ok_or(malformed("unknown kind of type"))?;
     }
-    if !rest.is_empty() {
-        return Err(malformed("type beyond the end"));
+    if at > section.end {
+        return Err(malformed("last type beyond the end"));
     }
-    Ok(Index {
-        marks,
-        count,
-        structs,
-    })
+    Ok(types)
 }
 
-/// Bytes after the first 12 of a type, which all kinds share. `None` for an unknown kind, which cannot be
-/// skipped.
-#[inline]
+/// Bytes after the head of a type. `None` for an unknown kind, which cannot be skipped.
 fn tail_len(info: u32) -> Option<usize> {
-    /// For each kind: fixed bytes, and bytes per member. It is a table, because a jump for each of a hundred
-    /// thousand types costs more.
-    const TAILS: [Option<(u8, u8)>; 32] = {
-        let mut tails = [None; 32];
-        let each: [(usize, u8, u8); 19] = [
-            (1, 4, 0),
-            (2, 0, 0),
-            (3, 12, 0),
-            (4, 0, 12),
-            (5, 0, 12),
-            (6, 0, 8),
-            (7, 0, 0),
-            (8, 0, 0),
-            (9, 0, 0),
-            (10, 0, 0),
-            (11, 0, 0),
-            (12, 0, 0),
-            (13, 0, 8),
-            (14, 4, 0),
-            (15, 0, 12),
-            (16, 0, 0),
-            (17, 4, 0),
-            (18, 0, 0),
-            (19, 0, 12),
-        ];
-        let mut i = 0;
-        while i < each.len() {
-            let (kind, fixed, member) = each[i];
-            tails[kind] = Some((fixed, member));
-            i += 1;
-        }
-        tails
-    };
-    let (fixed, member) = TAILS[(info >> 24) as usize & 0x1f]?;
-    Some(usize::from(fixed) + (info & 0xffff) as usize * usize::from(member))
+    let members = (info & 0xffff) as usize;
+    Some(match (info >> 24) & 0x1f {
+        1 | 14 | 17 => 4,
+        3 => 12,
+        kind::STRUCT | kind::UNION | 15 | 19 => 12 * members,
+        6 | 13 => 8 * members,
+        2 | 7..=12 | 16 | 18 => 0,
+        _ => return None,
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -367,6 +245,10 @@ struct Type<'a> {
 impl Type<'_> {
     fn kind(&self) -> u32 {
         (self.info >> 24) & 0x1f
+    }
+
+    fn is_struct(&self) -> bool {
+        matches!(self.kind(), kind::STRUCT | kind::UNION)
     }
 
     fn path(&self, path: &str, left: &mut u32) -> Option<u32> {
@@ -384,7 +266,7 @@ impl Type<'_> {
     /// Bit offset and type of a member; also looks inside anonymous structs and unions. `left`: how many
     /// members may still be visited.
     fn member(&self, name: &str, depth: u32, left: &mut u32) -> Option<(u32, u32)> {
-        if depth > 16 || !matches!(self.kind(), kind::STRUCT | kind::UNION) {
+        if depth > 16 || !self.is_struct() {
             return None;
         }
         for (member_name, ty, bits) in self.members() {
@@ -392,7 +274,7 @@ impl Type<'_> {
             if self.btf.is_named(member_name, name) {
                 return Some((bits, ty));
             }
-            if self.btf.letter(member_name) == Some(0)
+            if member_name == 0
                 && let Some((inner, found)) = self.btf.plain(ty).and_then(|t| t.member(name, depth + 1, left))
             {
                 return Some((bits.checked_add(inner)?, found));
@@ -406,7 +288,7 @@ impl Type<'_> {
     fn members(self) -> impl Iterator<Item = (usize, u32, u32)> {
         let bit_fields = self.info >> 31 == 1;
         (0..(self.info & 0xffff) as usize).filter_map(move |i| {
-            let at = self.at + 12 + i * 12;
+            let at = self.at + HEAD + i * 12;
             let name = u32_at(&self.btf.data, at)? as usize;
             let ty = u32_at(&self.btf.data, at + 4)?;
             let offset = u32_at(&self.btf.data, at + 8)?;

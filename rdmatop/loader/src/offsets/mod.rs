@@ -1,11 +1,10 @@
 //! Resolves the kernel side's offsets on the running kernel: from BTF for struct members, from tracefs for
 //! tracepoints.
 pub mod btf;
-mod kernel_btf;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    path::{Path, PathBuf},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -55,14 +54,13 @@ pub struct Paths {
     pub tracing: Vec<PathBuf>,
 }
 
-const BTF: &str = "/sys/kernel/btf";
 /// The name that stands for the kernel itself among modules.
 const VMLINUX: &str = "vmlinux";
 
 impl Default for Paths {
     fn default() -> Self {
         Self {
-            btf: BTF.into(),
+            btf: "/sys/kernel/btf".into(),
             modules: "/sys/module".into(),
             tracing: vec!["/sys/kernel/tracing".into(), "/sys/kernel/debug/tracing".into()],
         }
@@ -79,14 +77,7 @@ pub struct BtfSet {
 impl BtfSet {
     /// Reads vmlinux's BTF.
     pub fn open(paths: &Paths) -> (Self, Option<BtfError>) {
-        let path = paths.btf.join(VMLINUX);
-        // A test with other directories expects the file to be read.
-        let opened = if paths.btf == Path::new(BTF) {
-            Btf::of_vmlinux(&path)
-        } else {
-            Btf::open(&path, None)
-        };
-        let (vmlinux, error) = match opened {
+        let (vmlinux, error) = match Btf::open(&paths.btf.join(VMLINUX), None) {
             Ok(btf) => (Some(Arc::new(btf)), None),
             Err(error) => (None, Some(error)),
         };
@@ -126,9 +117,13 @@ impl BtfSet {
 
     /// Offsets of struct members, module first, then vmlinux.
     fn resolve(&mut self, wanted: &[Offset], values: &mut BTreeMap<&'static str, u32>) {
-        let modules: HashSet<&str> = wanted.iter().map(|o| o.module).collect();
+        let modules: BTreeSet<&str> = wanted.iter().map(|o| o.module).collect();
+        let modules = modules
+            .into_iter()
+            .map(|module| (module, self.vmlinux_speaks_for(module)));
+        let modules: HashMap<&str, bool> = modules.collect();
         // Leave out vmlinux: its file of 5 MB is the base, and not a split file on top of it.
-        for module in modules.into_iter().filter(|module| *module != VMLINUX) {
+        for &module in modules.keys().filter(|module| **module != VMLINUX) {
             let mine: Vec<_> = wanted.iter().filter(|o| o.module == module).collect();
             let names: Vec<_> = mine.iter().map(|o| (o.ty, o.member)).collect();
             let own = self
@@ -142,15 +137,10 @@ impl BtfSet {
             }
         }
         // Find all other members in one pass over vmlinux's hundred thousand types.
-        let mut speaks = HashMap::new();
+        let speaks = |module: &str| modules.get(module) == Some(&true);
         let left: Vec<_> = wanted
             .iter()
-            .filter(|o| !values.contains_key(o.global))
-            .filter(|o| {
-                *speaks
-                    .entry(o.module)
-                    .or_insert_with(|| self.vmlinux_speaks_for(o.module))
-            })
+            .filter(|o| !values.contains_key(o.global) && speaks(o.module))
             .collect();
         let names: Vec<_> = left.iter().map(|o| (o.ty, o.member)).collect();
         if let Some(vmlinux) = &self.vmlinux {

@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 
 use crate::{
     maps::unpreempted::Unpreempted,
-    session::{Session, armed::Switches},
+    session::{Session, armed::why_unarmed},
 };
 use rdmatop_model::cause::Obstacle;
 use rdmatop_sources::{limits, root::Root};
@@ -29,8 +29,7 @@ fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {
 /// Detaches the programs, but not while kprobes are off: that would disable ftrace until the next boot.
 fn detach(mut session: Session) {
     let _ = switch(&mut session, false);
-    let mut switches = Switches::new(&Root::default());
-    while switches.why_not().is_some() {
+    while why_unarmed(&Root::default()).is_some() {
         thread::sleep(AGAIN);
     }
 }

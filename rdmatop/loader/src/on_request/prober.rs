@@ -105,7 +105,7 @@ fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Rec
         Ok(session) => session,
         Err(obstacle) => return fails(sweep, number, report(request), off(obstacle)),
     };
-    match session.take_user() {
+    match session.user.take() {
         Some(Ok(path)) => sweep.set_probes(number, Ok(path)),
         Some(Err(cause)) => fails(sweep, number, report(request), cause),
         None => {}

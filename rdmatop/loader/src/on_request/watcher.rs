@@ -38,18 +38,13 @@ const AT_A_TIME: usize = 512;
 /// read must not make an order wait.
 const BATCHES: usize = 8;
 
-/// An order to a running watch. Dropping the sender ends the watch.
-enum Order {
-    /// Detach the programs; the picture stays on the screen.
-    Detach,
-}
-
 /// Watches at most one QP at a time.
 #[derive(Debug)]
 pub struct Watcher {
     feed: Feed,
     watches: u64,
-    running: Option<mpsc::Sender<Order>>,
+    /// An order detaches the programs; dropping it ends the watch.
+    running: Option<mpsc::Sender<()>>,
 }
 
 impl Watcher {
@@ -89,7 +84,7 @@ impl Watcher {
     pub fn detach(&mut self) {
         if let Some(running) = &self.running {
             // The thread may have ended already, and then nothing is attached.
-            let _ = running.send(Order::Detach);
+            let _ = running.send(());
         }
     }
 
@@ -104,7 +99,8 @@ struct Watch {
     feed: Feed,
     number: u64,
     qp: u64,
-    orders: mpsc::Receiver<Order>,
+    /// See [`Watcher::running`].
+    orders: mpsc::Receiver<()>,
 }
 
 impl Watch {

@@ -3,8 +3,6 @@
 //! While one of two kernel switches is off, a kprobe can be attached but never runs, and the kernel reports
 //! no error and no count. Events that its program misses would look like events that did not happen.
 
-use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
-
 use super::would_not_run;
 use crate::attach::WITHOUT_LOCKDOWN;
 use crate::offsets::Paths;
@@ -14,69 +12,25 @@ use rdmatop_sources::{root::Root, sysfs::list_devices};
 /// Whether a kprobe at a function's entry uses ftrace (`CONFIG_KPROBES_ON_FTRACE`), which arm64 lacks.
 const BY_FTRACE: bool = !cfg!(target_arch = "aarch64");
 
-/// The two switches.
+/// Why kprobes do not run, and the remedy; `None` if they run, or if the switches cannot be read.
 ///
 /// While `kernel.ftrace_enabled` is 0, `ftrace_startup_enable` (kernel/trace/ftrace.c) does not patch the
 /// function. `kprobes/enabled` in debugfs calls `arm_all_kprobes` or its opposite (kernel/kprobes.c).
-#[derive(Debug)]
-pub struct Switches {
-    ftrace: Switch,
-    kprobes: Switch,
-}
-
-impl Switches {
-    /// The switches below `root`.
-    pub fn new(root: &Root) -> Self {
-        Self {
-            ftrace: Switch::at(root.proc("sys/kernel/ftrace_enabled")),
-            kprobes: Switch::at(root.sys("kernel/debug/kprobes/enabled")),
-        }
+pub fn why_unarmed(root: &Root) -> Option<Obstacle> {
+    let off = |why: &str, remedy: &'static str| Some(Obstacle::new(CauseId::ProbesOff, why, remedy));
+    if BY_FTRACE && root.number(&root.proc("sys/kernel/ftrace_enabled")) == Some(0) {
+        return off(
+            "kernel.ftrace_enabled is 0, so that no kprobe runs",
+            "`sudo sysctl -w kernel.ftrace_enabled=1`, until the next boot",
+        );
     }
-
-    /// Why kprobes do not run, and the remedy; `None` if they run, or if the switches cannot be read.
-    pub fn why_not(&mut self) -> Option<Obstacle> {
-        if BY_FTRACE && self.ftrace.is_off() {
-            return Some(off(
-                "kernel.ftrace_enabled is 0, so that no kprobe runs",
-                "`sudo sysctl -w kernel.ftrace_enabled=1`, until the next boot",
-            ));
-        }
-        if self.kprobes.is_off() {
-            return Some(off(
-                "kprobes are switched off",
-                "`echo 1 | sudo tee /sys/kernel/debug/kprobes/enabled`, until the next boot",
-            ));
-        }
-        None
+    if root.number(&root.sys("kernel/debug/kprobes/enabled")) == Some(0) {
+        return off(
+            "kprobes are switched off",
+            "`echo 1 | sudo tee /sys/kernel/debug/kprobes/enabled`, until the next boot",
+        );
     }
-}
-
-/// A file with 0 or 1. It stays open, because a session reads it once a second, and opening it costs three
-/// times as much as reading it. While it is open, its file system (debugfs) cannot be unmounted.
-#[derive(Debug)]
-struct Switch {
-    path: PathBuf,
-    file: Option<File>,
-}
-
-impl Switch {
-    const fn at(path: PathBuf) -> Self {
-        Self { path, file: None }
-    }
-
-    fn is_off(&mut self) -> bool {
-        if self.file.is_none() {
-            self.file = File::open(&self.path).ok();
-        }
-        let mut digit = [0];
-        let read = self.file.as_ref().map(|file| file.read_at(&mut digit, 0));
-        if let Some(Ok(1)) = read {
-            return digit == *b"0";
-        }
-        // When the file exists again, it may be another file: open it anew.
-        self.file = None;
-        false
-    }
+    None
 }
 
 /// Why the kernel would load no program, whatever rights rdmatop has, and the remedy. The verifier would only
@@ -95,10 +49,6 @@ pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
     })
 }
 
-fn off(why: &str, remedy: &'static str) -> Obstacle {
-    Obstacle::new(CauseId::ProbesOff, why, remedy)
-}
-
 /// Checks what every program needs on this machine.
 pub(super) fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
     if !paths.modules.is_dir() {
@@ -111,7 +61,7 @@ pub(super) fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
     if !paths.modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
-    match locked_down(root).or_else(|| Switches::new(root).why_not()) {
+    match locked_down(root).or_else(|| why_unarmed(root)) {
         Some(obstacle) => Err(would_not_run(obstacle)),
         None => Ok(()),
     }
@@ -142,8 +92,6 @@ fn without_core(root: &Root) -> Obstacle {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
     use rdmatop_sources::fake::Fake;
 
@@ -160,41 +108,21 @@ mod tests {
     #[test]
     fn a_switch_that_is_off_is_reported_with_the_way_to_turn_it_on() {
         let fake = Fake::new();
-        let mut switches = Switches::new(&fake.root());
-        assert_eq!(switches.why_not(), None, "unknown is not off");
+        let why = |fake: &Fake| why_unarmed(&fake.root());
+        let names = |fake: &Fake, text: &str| why(fake).is_some_and(|why| why.remedy.contains(text));
+        assert_eq!(why(&fake), None, "unknown is not off");
         fake.proc("sys/kernel/ftrace_enabled", "1\n")
             .sys("kernel/debug/kprobes/enabled", "1\n");
-        assert_eq!(switches.why_not(), None);
+        assert_eq!(why(&fake), None);
         fake.sys("kernel/debug/kprobes/enabled", "0\n");
-        assert!(
-            switches
-                .why_not()
-                .is_some_and(|why| why.remedy.contains("kprobes/enabled"))
-        );
+        assert!(names(&fake, "kprobes/enabled"));
         fake.proc("sys/kernel/ftrace_enabled", "0\n");
-        assert_eq!(
-            switches
-                .why_not()
-                .is_some_and(|why| why.remedy.contains("sudo sysctl -w kernel.ftrace_enabled=1")),
-            BY_FTRACE
-        );
+        assert_eq!(names(&fake, "sudo sysctl -w kernel.ftrace_enabled=1"), BY_FTRACE);
         fake.proc("sys/kernel/ftrace_enabled", "1\n")
             .sys("kernel/debug/kprobes/enabled", "1\n");
-        assert_eq!(switches.why_not(), None);
-        let opened = switches.kprobes.file.as_ref().map(AsRawFd::as_raw_fd);
-        fake.sys("kernel/debug/kprobes/enabled", "0\n");
-        assert!(switches.why_not().is_some());
-        assert_eq!(
-            switches.kprobes.file.as_ref().map(AsRawFd::as_raw_fd),
-            opened,
-            "it stays open"
-        );
+        assert_eq!(why(&fake), None);
         fake.sys("kernel/debug/kprobes/enabled", "");
-        assert_eq!(switches.why_not(), None, "nothing to read is unknown");
-        assert!(
-            switches.kprobes.file.is_none(),
-            "it is opened again when it is there again"
-        );
+        assert_eq!(why(&fake), None, "nothing to read is unknown");
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod headroom;
 mod sizes;
 mod start;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, os::fd::OwnedFd};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
 use aya_log::EbpfLogger;
@@ -14,7 +14,7 @@ use crate::{
     attach::{AttachedProgram, explain, pinned},
     hooks::{Role, Skip},
     load::program_log,
-    maps::{rxe_seen::ComparedCounts, skipped::Watched, slots::SlotMap},
+    maps::{skipped::Watched, slots::SlotMap},
     plan::{self, Outcome, options::Options, unseen},
     user::UserPath,
 };
@@ -45,11 +45,14 @@ pub struct Session {
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
     datapaths: DataPaths,
-    slots: Option<SlotMap>,
-    user: Option<Result<UserPath, Cause>>,
+    /// The counters of QPs, until they are taken.
+    pub(super) slots: Option<SlotMap>,
+    /// Those of probed programs.
+    pub(super) user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
-    compared: ComparedCounts,
+    /// SoftRoCE's programs count for the comparison with the driver.
+    pub(super) compares: bool,
     /// Attached programs; dropping them detaches them.
     programs: Vec<AttachedProgram>,
 }
@@ -117,16 +120,14 @@ impl Session {
     /// for that.
     pub(super) fn watched(&self) -> Option<Vec<Watched>> {
         let each = self.programs.iter().map(|attached| {
-            let link = match attached.link() {
-                Some(link) => Some(link.try_clone().ok()?),
-                None => None,
-            };
-            Some(Watched {
-                hook: attached.hook,
-                second: attached.is_second(),
-                program: attached.program.try_clone().ok()?,
-                link,
-            })
+            let link = attached.event.link.as_ref().map(OwnedFd::try_clone);
+            let program = attached.program.try_clone().ok()?;
+            Some(Watched::new(
+                attached.hook,
+                attached.second,
+                program,
+                link.transpose().ok()?,
+            ))
         });
         each.collect()
     }
@@ -141,26 +142,11 @@ impl Session {
         writes.peek().is_some() && writes.all(Outcome::is_on)
     }
 
-    /// Takes the QP counters, once.
-    pub(super) fn take_slots(&mut self) -> Option<SlotMap> {
-        self.slots.take()
-    }
-
-    /// Takes the counters of probed programs, once.
-    pub(super) fn take_user(&mut self) -> Option<Result<UserPath, Cause>> {
-        self.user.take()
-    }
-
     /// Takes the ring buffer, once.
     pub fn take_ring(&mut self) -> Result<RingBuf<MapData>, Obstacle> {
         let none = || Obstacle::new(CauseId::Defect, "the object has no EVENTS map", "");
         let ring = self.maps.remove(map::EVENTS).ok_or_else(none)?;
         RingBuf::try_from(ring).map_err(|error| explain(&error))
-    }
-
-    /// What SoftRoCE's programs count for the comparison with the driver.
-    pub(super) fn compared(&self) -> ComparedCounts {
-        self.compared
     }
 
     /// Whether work requests make records.

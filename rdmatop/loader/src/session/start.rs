@@ -6,25 +6,21 @@ use aya::maps::{Array, Map, MapData};
 use rdmatop_common::{
     counters::place,
     names::map,
-    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, WANT_DEVX, WANT_QP_CREATES, WANT_USER_WORK},
+    offsets::{COUNTS, EAGER_SLOTS, HAS_FENCE, UNKNOWN, WANT_DEVX, WANT_USER_WORK},
+    provider,
     wr::WrFilter,
 };
 
 use super::Session;
 use crate::{
     attach::{AttachedProgram, Attacher, explain, pinned},
-    hooks::{
-        Role,
-        control::CONTROL_PLANE,
-        datapath::{self, DATA_PATHS},
-        work::WORK_HOOKS,
-    },
+    hooks::{Role, control::CONTROL_PLANE, datapath::DATA_PATHS, work::WORK_HOOKS},
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
         program_log,
     },
-    maps::{rxe_seen::ComparedCounts, slots::SlotMap, unpreempted::Unpreempted},
+    maps::{rxe_seen::is_compared, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
     plan::{
         self, Facts, Outcome,
@@ -108,7 +104,7 @@ impl<'a> Resolved<'a> {
         let existing = Existing::read(&self.root);
         let sizes = Sizes::of(options, existing, countable, on_demand);
         log::info!(existing:? = existing, sizes:? = sizes, bytes = sizes.bytes(on_demand), on_demand; "sized");
-        headroom::can_start(sizes.bytes(on_demand))?;
+        headroom::can_start(&self.root, sizes.bytes(on_demand))?;
         let globals = &mut self.offsets.values;
         globals.insert(HAS_FENCE, u32::from(has_fence(version)));
         globals.insert(EAGER_SLOTS, place::eager(sizes.slots));
@@ -185,11 +181,12 @@ impl Attached<'_> {
             .and_then(|first| program_log::of(&maps, &first.program));
         let masked = !resolved.paths.btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
+        let compares = is_compared(&resolved.offsets, &unknown);
         let mut slots = None;
         if !datapaths.is_empty()
-            && let (Some(array), Some(free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
+            && let (Some(array), Some(mut free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
         {
-            match SlotMap::open(array, free, map::QP_SLOTS, unknown) {
+            match SlotMap::open(array, &mut free, map::QP_SLOTS, unknown) {
                 Ok(map) => slots = Some(map),
                 Err(error) => {
                     unseen.push(unseen::no_counters(explain(&error)));
@@ -201,7 +198,6 @@ impl Attached<'_> {
             Some(obstacle) => Err(user::off(obstacle)),
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
-        let compared = ComparedCounts::of(options.scope.counters(), &resolved.offsets, &outcomes);
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
@@ -212,7 +208,7 @@ impl Attached<'_> {
             slots,
             follows_user_work: options.user_work() && matches!(user, Some(Ok(_))),
             user,
-            compared,
+            compares,
             programs,
         }
     }
@@ -249,10 +245,6 @@ fn has_fence(version: Option<(u32, u32)>) -> bool {
 /// Takes away the offsets of readings that nobody asked for.
 fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     options.scope.narrow(globals);
-    globals.insert(
-        WANT_QP_CREATES,
-        u32::from(options.scope.shows(EventKind::QpCreate)),
-    );
     let devx = [EventKind::DevxCreate, EventKind::DevxDestroy];
     globals.insert(
         WANT_DEVX,
@@ -261,7 +253,8 @@ fn narrow(options: &Options, globals: &mut BTreeMap<&'static str, u32>) {
     globals.insert(WANT_USER_WORK, u32::from(options.user_work()));
     globals.insert(COUNTS, u32::from(options.scope.counters()));
     if !options.datapaths {
-        datapath::blank(globals);
+        // Without these the kernel side recognises no QP of a driver, and counts none.
+        globals.extend(provider::ALL.map(|counted| (counted.sign, UNKNOWN)));
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::attach::{
     explain,
-    probe::{Event, UprobePmu},
+    probe::{Event, Pmu},
 };
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::uprobes::{Opened, Place};
@@ -54,7 +54,7 @@ pub(super) enum NotAttached {
 pub(super) struct Attacher {
     programs: Programs,
     sample: Sample,
-    pmu: Option<UprobePmu>,
+    pmu: Option<Pmu>,
     /// The process that is probed, or all.
     pid: Option<u32>,
     pub(super) probed: Probed<Probes>,
@@ -71,7 +71,7 @@ impl Attacher {
         Self {
             programs,
             sample,
-            pmu: UprobePmu::read(),
+            pmu: Pmu::read("uprobe"),
             pid,
             probed: Probed::new(MOST_FUNCTIONS),
             hit_ns: None,
@@ -162,7 +162,7 @@ impl Attacher {
         let (entry, back) = function.programs();
         let attach = |program: &str, at_return| {
             let program = self.programs.get(program).ok_or_else(none)?;
-            pmu.attach(program, path, offset, pid, at_return, function.cookie())
+            pmu.at_program(program, (path, offset), pid, at_return, function.cookie())
                 .map_err(|error| explain(&error))
         };
         let back = back.map(|program| attach(program, true)).transpose()?;

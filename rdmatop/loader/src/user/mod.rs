@@ -24,14 +24,13 @@ mod worker;
 
 use std::{
     collections::HashMap,
-    os::fd::AsFd as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use aya::maps::{HashMap as AyaHashMap, Map, MapData, Stack};
 use rdmatop_common::{
-    counters::{QpSlot, UserHits, UserQp, free, slot_flag},
+    counters::{QpSlot, UserHits, UserQp, slot_flag},
     names::map,
 };
 
@@ -101,17 +100,6 @@ pub(super) struct UserPath {
     _worker: Worker,
 }
 
-/// A second handle to a map, because both the sweep and the worker map it.
-fn second_handle(map: &Map, name: &'static str) -> Result<Map, MappedError> {
-    let Map::Array(data) = map else {
-        return Err(MappedError::NoMap(name));
-    };
-    let fd = data.fd().as_fd().try_clone_to_owned();
-    let fd = fd.map_err(|_| MappedError::NoMap(name))?;
-    let data = MapData::from_fd(fd).map_err(|_| MappedError::NoMap(name))?;
-    Ok(Map::Array(data))
-}
-
 impl UserPath {
     /// Takes the maps, loads the programs and starts the thread. Call it before counting begins, because it
     /// makes system calls on maps.
@@ -146,18 +134,12 @@ impl UserPath {
         maps: &mut HashMap<String, Map>,
     ) -> Result<Self, MappedError> {
         let mut take = |name: &'static str| maps.remove(name).ok_or(MappedError::NoMap(name));
-        let (slots, free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
-        let heads = Mapped::<QpSlot>::open(second_handle(&slots, map::USER_SLOTS)?, map::USER_SLOTS)?;
+        let (slots, mut free) = (take(map::USER_SLOTS)?, take(map::FREE_USER)?);
+        let heads = Mapped::<QpSlot>::open(&slots, map::USER_SLOTS)?;
         let qps = Mapped::<UserQp>::open(take(map::USER_QPS)?, map::USER_QPS)?;
         let hits = Mapped::<UserHits>::open(take(map::USER_HITS)?, map::USER_HITS)?;
-        let Map::Stack(data) = &free else {
-            return Err(MappedError::NoMap(map::FREE_USER));
-        };
-        let fd = data.fd().as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|_| MappedError::NoMap(map::FREE_USER))?;
-        let numbers = Map::Stack(MapData::from_fd(fd)?);
-        let slots = SlotMap::open(slots, free, map::USER_SLOTS, Vec::new())?;
-        own(numbers, take(map::USER_INDEX)?, sample.handle())?;
+        let slots = SlotMap::open(slots, &mut free, map::USER_SLOTS, Vec::new())?;
+        own(free, take(map::USER_INDEX)?, sample.handle())?;
         let shared = Arc::new(Mutex::new(Shared {
             report: UprobesReport {
                 pid: options.pid,
@@ -242,10 +224,9 @@ fn unjudged(slot: &QpSlot) -> QpSlot {
 
 /// Takes a number for rdmatop's own QP, to which only [`Sample`] posts. Its slot shows as free.
 fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
-    let mut free: Stack<MapData, u64> =
+    let mut free: Stack<MapData, u32> =
         Stack::try_from(free).map_err(|_| MappedError::NoMap(map::FREE_USER))?;
-    let (first, end) = free::unpack(free.pop(0)?);
-    free.push(free::pack(first + 1, end), 0)?;
+    let first = free.pop(0)?;
     let mut index: AyaHashMap<MapData, [u64; 2], u32> =
         AyaHashMap::try_from(index).map_err(|_| MappedError::NoMap(map::USER_INDEX))?;
     // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.

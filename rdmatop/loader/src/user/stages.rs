@@ -1,5 +1,5 @@
 //! The way of a QP: from a hint in a slot, over functions that are found and may be probed, to a QP that is
-//! probed. Each stage takes the one before it, and only this file makes them, so none can be left out.
+//! probed. Only this file makes the last, so no step can be left out.
 
 use super::{
     arrays::SlotQp,
@@ -93,16 +93,6 @@ pub(super) struct Hint {
     pub(super) tries: u32,
 }
 
-/// A QP whose functions are found.
-pub(super) struct Judged {
-    qp: SlotQp,
-    party: Party,
-    target: Target,
-}
-
-/// A QP whose functions may be probed now.
-pub(super) struct Admitted(Judged);
-
 /// A QP whose functions are probed.
 pub(super) struct Attached {
     points: Vec<ProbePoint>,
@@ -113,35 +103,43 @@ pub(super) struct Attached {
 }
 
 impl Hint {
+    /// Leads a QP as far as it comes. `replace` removes probes for single processes at a place, before it is
+    /// probed for all.
+    pub(super) fn advance(
+        &self,
+        means: &mut Means,
+        owners: &mut Owners,
+        replace: impl FnMut(&mut Attacher, &ProbePoint),
+    ) -> Result<Attached, Stage> {
+        let mut target = self.judge(means)?;
+        self.admit(&mut target, means, owners)?;
+        self.attach(target, means, replace)
+    }
+
     /// Finds the functions that the QP's program posts with.
-    pub(super) fn judge(self, means: &mut Means) -> Result<Judged, Stage> {
-        let Self {
-            qp,
-            handle,
-            party,
-            tries,
-        } = self;
+    fn judge(&self, means: &mut Means) -> Result<Target, Stage> {
+        let (party, tries) = (self.party, self.tries);
         if let Some(until_ns) = means.questions.rests(party.process) {
             return Err(Stage::Waits { tries, until_ns });
         }
         let program = Program {
             party,
-            handle,
-            qpn: qp.qpn,
+            handle: self.handle,
+            qpn: self.qp.qpn,
         };
         let (found, is_late) = means.questions.functions(program, &means.attacher);
         if is_late && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
             let why = "its memory takes more than a second to answer, so others come first";
-            means.fails(&qp, party, why.into(), "", true);
+            means.fails(&self.qp, party, why.into(), "", true);
         }
         match found {
-            Ok(target) => Ok(Judged { qp, party, target }),
+            Ok(target) => Ok(target),
             Err(Unfit::NotYet(_)) if tries < TRIES => Err(Stage::Waits {
                 tries: tries + 1,
                 until_ns: 0,
             }),
             Err(Unfit::NotYet(why)) => {
-                means.fails(&qp, party, why, AGAIN, true);
+                means.fails(&self.qp, party, why, AGAIN, true);
                 Err(Stage::Waits {
                     tries: tries.saturating_add(1),
                     until_ns: monotonic() + rest_ns(tries - TRIES),
@@ -149,28 +147,26 @@ impl Hint {
             }
             Err(Unfit::Silent) => {
                 let why = "its memory does not answer: a page or the lock of it keeps who reads it waiting";
-                means.fails(&qp, party, why.into(), AGAIN, true);
+                means.fails(&self.qp, party, why.into(), AGAIN, true);
                 let until_ns = means.questions.was_late(party.process);
                 Err(Stage::Waits { tries, until_ns })
             }
             Err(Unfit::Never(why)) => {
-                means.fails(&qp, party, why, "", false);
+                means.fails(&self.qp, party, why, "", false);
                 Err(Stage::Over)
             }
         }
     }
-}
 
-impl Judged {
     /// Asks whether there is room for probes on the QP's functions, and whether nothing forbids to attach
     /// them now.
-    pub(super) fn admit(mut self, means: &mut Means, owners: &mut Owners) -> Result<Admitted, Stage> {
+    fn admit(&self, target: &mut Target, means: &mut Means, owners: &mut Owners) -> Result<(), Stage> {
         let probed = &mut means.attacher.probed;
-        let points = &mut self.target.points;
+        let points = &mut target.points;
         // What is probed is taken first, so that it does not make room for the others.
         points.order_by_key(|(point, _)| !probed.has(point));
         if let Err(full) = probed.has_room(self.party, points.iter().map(|(point, _)| point)) {
-            return Err(no_room(&self.qp, self.party, full, means));
+            return Err(self.no_room(full, means));
         }
         let is_new = points.iter().any(|(point, _)| !probed.has(point));
         if is_new && means.questions.a_lock_is_held(owners) {
@@ -179,19 +175,17 @@ impl Judged {
         if points.iter().any(|(point, _)| probed.is_leaving(point)) {
             return Err(Stage::until(monotonic() + ROUND_NS));
         }
-        Ok(Admitted(self))
+        Ok(())
     }
-}
 
-impl Admitted {
-    /// Probes the QP's functions. `replace` removes probes for single processes at a place, before it is
-    /// probed for all.
-    pub(super) fn attach(
-        self,
+    /// Probes the QP's functions.
+    fn attach(
+        &self,
+        target: Target,
         means: &mut Means,
         mut replace: impl FnMut(&mut Attacher, &ProbePoint),
     ) -> Result<Attached, Stage> {
-        let Judged { qp, party, target } = self.0;
+        let party = self.party;
         let mut attached = Attached {
             points: Vec::with_capacity(target.points.len()),
             party,
@@ -216,9 +210,9 @@ impl Admitted {
                 Err(why) => {
                     attacher.probed.release(&attached.points, party, monotonic());
                     return Err(match why {
-                        NotAttached::Full(full) => no_room(&qp, party, full, means),
+                        NotAttached::Full(full) => self.no_room(full, means),
                         NotAttached::Refused(obstacle) => {
-                            means.refuse(&qp, party, obstacle, false);
+                            means.refuse(&self.qp, party, obstacle, false);
                             Stage::Over
                         }
                     });
@@ -227,9 +221,21 @@ impl Admitted {
         }
         if !attached.sends_are_seen {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
-            means.fails(&qp, party, why.into(), "", false);
+            means.fails(&self.qp, party, why.into(), "", false);
         }
         Ok(attached)
+    }
+
+    /// What fits may change with each QP that is destroyed.
+    fn no_room(&self, full: Full, means: &mut Means) -> Stage {
+        let (who, share) = match full {
+            Full::Process => ("its", MOST_FUNCTIONS / 4),
+            Full::User => ("its user's", MOST_FUNCTIONS / 2),
+            Full::All => ("all", MOST_FUNCTIONS),
+        };
+        let why = format!("{who} queue pairs may use {share} functions, and those of one more do not fit");
+        means.fails(&self.qp, self.party, why, ONE, true);
+        Stage::until(monotonic() + HELD_NS)
     }
 }
 
@@ -238,16 +244,4 @@ impl Attached {
     pub(super) fn meets(&self, place: &ProbePoint) -> bool {
         self.points.iter().any(|point| point.meets(place))
     }
-}
-
-/// What fits may change with each QP that is destroyed.
-fn no_room(qp: &SlotQp, party: Party, full: Full, means: &mut Means) -> Stage {
-    let (who, share) = match full {
-        Full::Process => ("its", MOST_FUNCTIONS / 4),
-        Full::User => ("its user's", MOST_FUNCTIONS / 2),
-        Full::All => ("all", MOST_FUNCTIONS),
-    };
-    let why = format!("{who} queue pairs may use {share} functions, and those of one more do not fit");
-    means.fails(qp, party, why, ONE, true);
-    Stage::until(monotonic() + HELD_NS)
 }

@@ -143,7 +143,7 @@ impl Work {
             }
             // Opening a file that another process has mapped requires CAP_SYS_ADMIN, as attaching does.
             let rights = Raised::for_attach();
-            let attached = self.advance(hint);
+            let attached = self.advance(&hint);
             drop(rights);
             let took_ns = monotonic().saturating_sub(since_ns);
             self.means.questions.spent(party, took_ns);
@@ -194,7 +194,7 @@ impl Work {
     }
 
     /// Leads a QP as far as it comes.
-    fn advance(&mut self, hint: Hint) -> Result<Attached, Stage> {
+    fn advance(&mut self, hint: &Hint) -> Result<Attached, Stage> {
         let Self {
             means,
             owners,
@@ -203,11 +203,9 @@ impl Work {
             shared,
             ..
         } = self;
-        let judged = hint.judge(means)?;
-        let admitted = judged.admit(means, owners)?;
         // A program that hit a probe for its process and one for all would count twice, so this waits until
         // the former are removed. What their QPs post meanwhile is in no count, and they are looked at anew.
-        admitted.attach(means, |attacher, place| {
+        hint.advance(means, owners, |attacher, place| {
             let gone = attacher.probed.singles(place);
             if gone.is_empty() {
                 return;

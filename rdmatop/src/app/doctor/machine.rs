@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{process, read};
 use rdmatop_base::locked;
 use rdmatop_doctor::facts::{Device, GpuMemory, Host, Own, Reading, Service, SoftRoce, Tcp};
-use rdmatop_loader::Switches;
+use rdmatop_loader::why_unarmed;
 use rdmatop_model::cause::Concerns;
 use rdmatop_sources::{
     platform::{Platform, missing},
@@ -72,11 +72,7 @@ fn is_virtual_by_firmware(root: &Root) -> bool {
 pub(super) fn own(root: &Root, platform: &Platform) -> Own {
     let kernel = root.sys("kernel");
     let mut all = missing(platform);
-    all.extend(
-        Switches::new(root)
-            .why_not()
-            .map(|off| off.takes("No eBPF", Concerns::Host)),
-    );
+    all.extend(why_unarmed(root).map(|off| off.takes("No eBPF", Concerns::Host)));
     Own {
         missing: all,
         btf: kernel.is_dir().then(|| kernel.join("btf/vmlinux").exists()),
