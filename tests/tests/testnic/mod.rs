@@ -5,7 +5,6 @@ mod counters;
 mod devx;
 mod doctor;
 mod elsewhere;
-mod others;
 mod peers;
 mod psn;
 mod shares;

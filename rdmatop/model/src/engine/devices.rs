@@ -19,7 +19,7 @@ use crate::{
     cause::{Cause, CauseId, Concerns},
     event::EventKind,
     input::{
-        CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, ReadAt, UNLISTED,
+        CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED,
     },
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
@@ -405,11 +405,6 @@ impl Devices {
 
     pub(super) fn totals(&self, uid: u64, port: u32, now_ns: u64) -> Option<PortTotals> {
         self.get(uid)?.ports.get(&port)?.totals(now_ns)
-    }
-
-    pub(super) fn bytes(&self, uid: u64, port: u32, now_ns: u64) -> [Option<(u64, ReadAt)>; 2] {
-        let port = self.get(uid).and_then(|device| device.ports.get(&port));
-        port.map_or([None; 2], |port| port.bytes(now_ns))
     }
 
     #[cfg(test)]

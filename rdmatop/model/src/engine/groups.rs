@@ -13,17 +13,15 @@ use super::{
     machine::Machine,
     meter::Meter,
     names::Names,
-    others::{Counted, OnPort},
     programs::Programs,
     providers::Provider,
-    psn_batches::Place,
     qp::{Key, Qp},
     qps::Qps,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource, ReadAt},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -33,7 +31,6 @@ use rdmatop_base::order::{Gather as _, Ordered as _};
 const TX_BYTES: &str = "rdma_tx_bytes";
 const RX_BYTES: &str = "rdma_rx_bytes";
 const TX_PACKETS: &str = "rdma_tx_packets";
-const RX_PACKETS: &str = "rdma_rx_packets";
 /// How many QP numbers and causes a line names.
 const NAMED: usize = 8;
 
@@ -45,8 +42,6 @@ struct Group {
     port: u32,
     mode: Arc<str>,
     process: Option<u64>,
-    /// The last reading said so of all its QPs.
-    is_its: bool,
     qps: Arc<[u32]>,
     counters: Vec<(Arc<str>, Meter)>,
 }
@@ -64,14 +59,6 @@ impl Group {
         Some(meter.counter(Source::Hw, now_ns))
     }
 
-    /// What it has counted, if the NIC counts all of these.
-    fn counted(&self, now_ns: u64) -> Option<Counted> {
-        let of = |name| Some(self.counter(name, now_ns)?.total);
-        Some(Counted {
-            bytes: [of(TX_BYTES)?, of(RX_BYTES)?],
-            packets: [of(TX_PACKETS)?, of(RX_PACKETS)?],
-        })
-    }
 }
 
 /// The counters.
@@ -82,8 +69,8 @@ pub(super) struct Groups {
     gone: HashMap<u64, BTreeMap<Arc<str>, u64>>,
     /// QPs that are bound, by device and number, and whether the counter counts packets.
     bound: HashMap<(u64, u32), bool>,
-    /// When the counters of a device were last read.
-    read_at: BTreeMap<u64, ReadAt>,
+    /// When the counters of a device were last read, ns.
+    read_ns: BTreeMap<u64, u64>,
     pub(super) hw_counters: Option<Arc<HwCountersReport>>,
 }
 
@@ -210,10 +197,9 @@ impl Groups {
             return BTreeSet::new();
         }
         let uncovered = |qp: &&Qp| {
-            let read_at = self.read_at.get(&qp.key.device);
-            let read_ns = read_at.map_or(u64::MAX, |at| at.mono_ns);
+            let read_ns = self.read_ns.get(&qp.key.device);
             qp.lives()
-                && qp.first_ns < read_ns
+                && read_ns.is_none_or(|read_ns| qp.first_ns < *read_ns)
                 && qp.row().state != Some(QpState(0))
                 && !self.bound.contains_key(&(qp.key.device, qp.key.qpn))
         };
@@ -246,20 +232,6 @@ impl Groups {
             tx_packets: sum(TX_PACKETS),
             rates_are_whole: !uncovered && own.iter().all(|group| group.counts_bytes()),
         })
-    }
-
-    /// What was counted of processes on each port, with the time of the reading.
-    pub(super) fn on_ports(&self, now_ns: u64) -> BTreeMap<Place, (ReadAt, OnPort)> {
-        let mut ports: BTreeMap<Place, (ReadAt, OnPort)> = BTreeMap::new();
-        for group in self.all.iter().filter(|group| group.is_its) {
-            let known = group.process.zip(group.counted(now_ns));
-            if let (Some((process, counted)), Some(at)) = (known, self.read_at.get(&group.device)) {
-                let port = ports.entry((group.device, group.port));
-                let (_, of_port) = port.or_insert_with(|| (*at, OnPort::new()));
-                of_port.insert((process, group.id), counted);
-            }
-        }
-        ports
     }
 
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
@@ -298,14 +270,11 @@ impl Groups {
         names: &mut Names,
     ) {
         let at = read.at;
-        if self
-            .read_at
-            .get(&device)
-            .is_some_and(|last| at.mono_ns <= last.mono_ns)
-        {
+        let last_ns = self.read_ns.entry(device).or_default();
+        if at.mono_ns <= *last_ns {
             return;
         }
-        self.read_at.insert(device, at);
+        *last_ns = at.mono_ns;
         let (mut before, others): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|group| group.device == device);
@@ -324,13 +293,11 @@ impl Groups {
                     port: reading.port,
                     mode: names.of(reading.mode.as_bytes()),
                     process,
-                    is_its: false,
                     qps: Arc::default(),
                     counters: Vec::new(),
                 },
             };
             group.process = process.or(group.process);
-            group.is_its = process.is_some();
             if *group.qps != *reading.qps {
                 group.qps = reading.qps.into();
             }

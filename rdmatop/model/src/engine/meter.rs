@@ -145,11 +145,6 @@ impl Meter {
         self.at_ns
     }
 
-    /// The same, if that reading was not held up.
-    pub(super) fn read_at(&self) -> Option<ReadAt> {
-        Some(self.from).filter(|at| at.mono_ns == self.at_ns)
-    }
-
     /// Takes over the total, not the speed, of a row that turned out to be the same object.
     pub(super) fn join(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);

@@ -35,7 +35,6 @@ mod memory;
 mod meter;
 mod names;
 mod no_slot;
-mod others;
 mod overlooked;
 mod paths;
 mod port_users;
@@ -241,11 +240,7 @@ impl Engine {
                 .apply(&sample, &mut self.machine, &self.losses, now_ns),
             Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
             Input::UprobesOver => self.programs.probes_over(&mut self.machine),
-            Input::Groups(sample) => {
-                self.groups.apply(*sample, &mut self.machine, &self.programs);
-                let shares = &mut self.snapshots.shares;
-                shares.counted(&self.groups, &self.machine.devices, now_ns);
-            }
+            Input::Groups(sample) => self.groups.apply(*sample, &mut self.machine, &self.programs),
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
             Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {

@@ -11,7 +11,7 @@ use super::{
     psn_batches::PortTotals,
 };
 use crate::{
-    input::{BondReading, MemberReading, PortReading, RawReading, RawSource, ReadAt},
+    input::{BondReading, MemberReading, PortReading, RawReading, RawSource},
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
@@ -351,16 +351,6 @@ impl Port {
         Some(Passed {
             since_ns,
             packets: now.saturating_sub(before),
-        })
-    }
-
-    /// Bytes that it has counted, sent and received, and when that was read; `None` where they are not
-    /// counted, or not all.
-    pub(super) fn bytes(&self, now_ns: u64) -> [Option<(u64, ReadAt)>; 2] {
-        [Role::TxBytes, Role::RxBytes].map(|role| {
-            let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;
-            let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
-            Some((counter.total, first.meter.as_ref()?.read_at()?))
         })
     }
 
