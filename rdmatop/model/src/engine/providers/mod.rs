@@ -1,25 +1,12 @@
 //! What the counters of each provider mean.
 //!
 //! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
-//! file of data for each provider. docs/counters.md repeats them, and says how each was verified and which
+//! table in `counters.rs` for each provider. docs/counters.md repeats them, and says how each was verified and which
 //! kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in no table
 //! is shown under its own name, with the width of 64 bits.
 
-mod bnxt_re;
-mod cxgb4;
-mod efa;
-mod erdma;
-mod hfi1;
-mod hns;
-mod infiniband;
-mod ionic;
-mod irdma;
-mod mana;
-mod mlx4;
-mod mlx5;
-mod qedr;
-mod rxe;
-mod siw;
+#[rustfmt::skip] // a counter is a line or two
+mod counters;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -52,8 +39,8 @@ macro_rules! families {
             /// The table of the provider's counters.
             fn table(self) -> &'static Table {
                 match self {
-                    $(Self::$family => &$table::TABLE,)*
-                    Self::Other => &infiniband::TABLE,
+                    $(Self::$family => &counters::$table,)*
+                    Self::Other => &counters::INFINIBAND,
                 }
             }
         }
@@ -61,20 +48,20 @@ macro_rules! families {
 }
 
 families! {
-    Rxe rxe: "rdma_rxe", "rxe";
-    Siw siw: "siw";
-    Mlx5 mlx5: "mlx5";
-    Mlx4 mlx4: "mlx4";
-    Efa efa: "efa";
-    Bnxt bnxt_re: "bnxt";
-    Mana mana: "mana";
-    Irdma irdma: "irdma", "i40iw", "ice", "idpf";
-    Erdma erdma: "erdma";
-    Hns hns: "hns";
-    Qedr qedr: "qedr", "qede";
-    Ionic ionic: "ionic";
-    Cxgb4 cxgb4: "cxgb4", "iw_cxgb4";
-    Hfi1 hfi1: "hfi1";
+    Rxe RXE: "rdma_rxe", "rxe";
+    Siw SIW: "siw";
+    Mlx5 MLX5: "mlx5";
+    Mlx4 MLX4: "mlx4";
+    Efa EFA: "efa";
+    Bnxt BNXT_RE: "bnxt";
+    Mana MANA: "mana";
+    Irdma IRDMA: "irdma", "i40iw", "ice", "idpf";
+    Erdma ERDMA: "erdma";
+    Hns HNS: "hns";
+    Qedr QEDR: "qedr", "qede";
+    Ionic IONIC: "ionic";
+    Cxgb4 CXGB4: "cxgb4", "iw_cxgb4";
+    Hfi1 HFI1: "hfi1";
 }
 
 /// The beginnings of names of drivers and devices, by family: for tests of other lists of drivers.
@@ -168,7 +155,7 @@ impl Provider {
     pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
         let table = self.table();
         let pma = table.pma && self != Self::Other;
-        let specified = if pma { infiniband::TABLE.counters } else { &[] };
+        let specified = if pma { counters::INFINIBAND.counters } else { &[] };
         [0, 1].map(|way| {
             let all = table.counters.iter().chain(specified);
             all.filter(move |entry| entry.role == Some(role) && entry.way == way)
@@ -180,14 +167,14 @@ impl Provider {
     pub(super) fn entry(self, from: RawSource, name: &str) -> &'static Entry {
         static UNKNOWN: Entry = table::counter("", Unit::Events, "");
         let (table, name) = match from {
-            RawSource::Pma => (&infiniband::TABLE, name),
+            RawSource::Pma => (&counters::INFINIBAND, name),
             RawSource::Ethtool => return &UNKNOWN,
             // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
             _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
             _ => (self.table(), name),
         };
         let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
-        let numbered = || hfi1::without_number(name).filter(|_| self == Self::Hfi1);
+        let numbered = || without_number(name).filter(|_| self == Self::Hfi1);
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
@@ -243,4 +230,12 @@ impl Provider {
     pub(super) fn counts_rdma_alone(self, link_layer: Option<&str>) -> bool {
         self.table().carries.rdma_alone(link_layer)
     }
+}
+
+/// The name that the table of hfi1 has for a counter of a lane or a context: without its number. Counters of
+/// 32 bits have `,32` behind their names (init_cntrs, hw/hfi1/chip.c).
+fn without_number(name: &str) -> Option<String> {
+    let (name, bits) = name.strip_suffix(",32").map_or((name, ""), |name| (name, ",32"));
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (bare != name).then(|| format!("{bare}{bits}"))
 }
