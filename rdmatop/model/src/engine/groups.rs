@@ -176,20 +176,6 @@ impl Groups {
         self.bound.get(&(key.device, key.qpn)) == Some(&true)
     }
 
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for group in self.all.iter_mut().filter(|group| group.process == Some(from)) {
-            group.process = Some(to);
-        }
-        if let Some(gone) = self.gone.remove(&from) {
-            let sums = self.gone.entry(to).or_default();
-            for (name, total) in gone {
-                let sum = sums.entry(name).or_default();
-                *sum = sum.saturating_add(total);
-            }
-        }
-    }
-
     /// Processes with a QP that has been there for a reading and is bound to no counter. In RESET it sends
     /// nothing, and is bound when it leaves it.
     pub(super) fn uncovered(&self, qps: &Qps) -> BTreeSet<u64> {

@@ -18,7 +18,7 @@ use super::{
     qps::{QpRef, Qps},
     tally::Tally,
 };
-use crate::input::{CountersSample, DevicesSample, ProcessFacts};
+use crate::input::{CountersSample, DevicesSample};
 
 /// The tables. A record, a slot or a dump of a QP concerns all of them.
 #[derive(Debug, Default)]
@@ -87,16 +87,6 @@ impl Machine {
             self.processes.registered(sums, sample.mono_ns);
         }
         self.devices.counted(sample);
-    }
-
-    /// Folds in facts about a process, by which two rows may turn out to be one: returns the uid of the row
-    /// that is no more, and that of the other.
-    pub(super) fn process(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
-        let (from, to) = self.processes.learn(facts, now_ns)?;
-        for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
-            qp.edit().process_uid = Some(to);
-        }
-        Some((from, to))
     }
 
     /// A process is gone from /proc.

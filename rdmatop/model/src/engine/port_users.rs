@@ -208,18 +208,6 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for port in self.ports.values_mut() {
-            if let Some(last) = port.users.remove(&User::Process(from)) {
-                port.users.insert(User::Process(to), last);
-            }
-            if let Some(last) = port.hidden.remove(&User::Process(from)) {
-                port.hidden.insert(User::Process(to), last);
-            }
-        }
-    }
-
     /// Keeps what /proc said of a process without a row that was asked for; returns the facts of others.
     pub(super) fn learn(&mut self, mut facts: ProcessFacts, processes: &Processes) -> Option<ProcessFacts> {
         if processes.holder(facts.pid).is_some() || !self.asked.contains_key(&facts.pid) {

@@ -125,23 +125,6 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        self.batches.forget();
-        self.users.rename(from, to);
-        let of_it: Vec<_> = self.moved.range((from, (0, 0))..(from + 1, (0, 0))).collect();
-        let of_it: Vec<_> = of_it.into_iter().map(|(key, moved)| (*key, *moved)).collect();
-        for (key, moved) in of_it {
-            self.moved.remove(&key);
-            let sum = self.moved.entry((to, key.1)).or_default();
-            for way in [0, 1] {
-                sum.bytes[way] = sum.bytes[way].saturating_add(moved.bytes[way]);
-                sum.short[way] |= moved.short[way];
-            }
-            sum.packets = sum.packets.saturating_add(moved.packets);
-        }
-    }
-
     /// Whether who has devices open decides if bytes are those of a process, as of the last snapshot.
     pub(super) fn wants_contexts(&self) -> bool {
         self.wants_contexts

@@ -302,15 +302,6 @@ impl Verbs {
         self.held.iter().any(|key| key.pid == pid)
     }
 
-    /// Two rows turn out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for calls in self.rows.values_mut() {
-            if calls.process == from {
-                calls.process = to;
-            }
-        }
-    }
-
     /// Whether failures are counted at all.
     pub(super) fn are_counted(&self, losses: &Losses) -> bool {
         self.last_ns.is_some() && !losses.verbs_incomplete()
