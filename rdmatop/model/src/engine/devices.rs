@@ -154,13 +154,9 @@ impl Devices {
             return gone;
         }
         device.guid = reading.node_guid.or(device.guid);
-        device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
-            Provider::Other => {
-                let counters = reading.ports.iter().flat_map(|port| &port.counters);
-                Provider::by_counters(counters.map(|raw| &*raw.name)).unwrap_or(Provider::Other)
-            }
-            provider => provider,
-        };
+        let counters = reading.ports.iter().flat_map(|port| &port.counters);
+        device.provider = Provider::of(reading.driver.as_deref(), &device.name)
+            .counting(counters.map(|raw| &*raw.name));
         let provider = device.provider;
         device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);

@@ -30,10 +30,6 @@ pub(super) struct Port {
     counters: Vec<PortCounter>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
     places: Vec<Option<usize>>,
-    /// Places in `counters` of what each role is made of, by [`Role`].
-    roles: [Vec<usize>; Role::ALL.len()],
-    /// The counters as the last row has them.
-    shown: Shared<NamedCounter>,
     /// Packets both ways at the last dump of QPs, and when that began.
     at_dump: Option<(u64, u64)>,
     provider: Provider,
@@ -49,6 +45,8 @@ struct PortCounter {
     from: RawSource,
     /// What its driver's table says of it.
     entry: &'static Entry,
+    /// The role that it is a part of, and in which way.
+    part: Option<(Role, u8)>,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
     /// Of a number that may fall, which it was at the last reading.
@@ -62,6 +60,7 @@ impl PortCounter {
     fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
         Self {
             raw: Arc::clone(&raw.name),
+            part: provider.part(&shown),
             shown,
             from: raw.source,
             entry: provider.entry(raw.source, &raw.name),
@@ -202,25 +201,16 @@ impl Port {
             }
             self.counters.push(held);
         }
-        // Their units and meanings may be others.
-        self.shown = Shared::default();
         self.provider = provider;
-        self.roles = Role::ALL.map(|role| self.places_of(role));
     }
 
-    /// Places of the counters that a role is the sum of.
-    fn places_of(&self, role: Role) -> Vec<usize> {
-        let place = |name: &str| {
-            self.counters
-                .binary_search_by(|held| (*held.shown).cmp(name))
-                .ok()
+    /// The counters that a role is the sum of: those of the best way of which there is any.
+    fn parts(&self, role: Role) -> impl Iterator<Item = &PortCounter> {
+        let of = move |way| {
+            let counters = self.counters.iter();
+            counters.filter(move |held| held.part == Some((role, way)))
         };
-        self.provider
-            .ways(role)
-            .into_iter()
-            .map(|names| names.filter_map(place).collect::<Vec<_>>())
-            .find(|places| !places.is_empty())
-            .unwrap_or_default()
+        of(u8::from(of(0).next().is_none()))
     }
 
     /// The row at `now_ns`; adds a point to the history. `counted`: bytes sent and received and packets sent
@@ -231,7 +221,6 @@ impl Port {
         counted: [Option<Counter>; 3],
         now_ns: u64,
     ) -> PortRow {
-        let counters = self.shown(now_ns);
         let role = |role| self.role(&[role], now_ns);
         let [wr_tx_bytes, wr_rx_bytes, retransmits] = counted;
         let mut row = PortRow {
@@ -256,7 +245,7 @@ impl Port {
             all_of_rdma: self.provider.counts_all_of_rdma(),
             ib_packets: self.provider.has_ib_packets(),
             rdma_alone: self.provider.counts_rdma_alone(self.row.link_layer.as_deref()),
-            counters,
+            counters: self.shown(now_ns),
             gauges: self.gauges(),
             ..self.row.clone()
         };
@@ -302,29 +291,17 @@ impl Port {
         }
     }
 
-    /// All counters at `now_ns`. Those of a port at rest are the same from row to row.
-    fn shown(&mut self, now_ns: u64) -> Shared<NamedCounter> {
-        let counters = || {
-            self.counters
-                .iter()
-                .filter_map(|held| Some((held, held.counter(now_ns)?)))
-        };
-        let mut shown = self.shown.iter();
-        let same = counters().all(|(held, counter)| {
-            shown
-                .next()
-                .is_some_and(|shown| Arc::ptr_eq(&shown.name, &held.shown) && shown.counter == counter)
-        });
-        if !same || shown.next().is_some() {
-            let list = counters().map(|(held, counter)| NamedCounter {
+    /// All counters at `now_ns`.
+    fn shown(&self, now_ns: u64) -> Shared<NamedCounter> {
+        let shown = |held: &PortCounter| {
+            Some(NamedCounter {
                 name: Arc::clone(&held.shown),
                 unit_bytes: held.entry.unit_bytes(),
                 help: held.entry.meaning(),
-                counter,
-            });
-            self.shown = list.collect();
-        }
-        self.shown.clone()
+                counter: held.counter(now_ns)?,
+            })
+        };
+        self.counters.iter().filter_map(shown).collect()
     }
 
     /// The numbers that may fall.
@@ -359,7 +336,7 @@ impl Port {
     pub(super) fn totals(&self, now_ns: u64) -> Option<PortTotals> {
         let of = |role: Role| {
             let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;
-            let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
+            let first = self.parts(role).next()?;
             Some((counter.total, first.meter.as_ref()?.at_ns()))
         };
         let named = |name: &str| {
@@ -382,10 +359,7 @@ impl Port {
 
     /// The sum of the counters that make up roles. Where some of them cannot be read, a lower bound.
     fn role(&self, roles: &[Role], now_ns: u64) -> Option<Counter> {
-        let parts = || {
-            let places = roles.iter().filter_map(|role| self.roles.get(*role as usize));
-            places.flatten().filter_map(|place| self.counters.get(*place))
-        };
+        let parts = || roles.iter().flat_map(|role| self.parts(*role));
         let sum = parts()
             .filter_map(|held| held.in_bytes(now_ns))
             .reduce(Counter::plus)?;

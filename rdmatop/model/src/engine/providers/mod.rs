@@ -79,28 +79,10 @@ pub fn has_meaning(driver: Option<&str>, device: &str, counter: &str) -> bool {
     provider.entry(RawSource::Device, counter).meaning().is_some()
 }
 
-/// Counters that only one family has.
-const SIGNATURES: &[(&str, Provider)] = &[
-    ("sent_pkts", Provider::Rxe),
-    ("rp_cnp_ignored", Provider::Mlx5),
-    ("retrans_timeout_events", Provider::Efa),
-    ("requester_oos_nak", Provider::Mana),
-    ("ip4OutOctets", Provider::Irdma),
-    ("hw_tx_bytes_cnt", Provider::Erdma),
-];
+/// A counter that only rxe has.
+const SENT_BY_RXE: &str = "sent_pkts";
 
 impl Provider {
-    /// The family by the counters of a device that has no driver link and may have any name: rxe devices have
-    /// none, and any device can be renamed.
-    pub(super) fn by_counters<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<Self> {
-        names.find_map(|name| {
-            SIGNATURES
-                .iter()
-                .find(|(signature, _)| *signature == name)
-                .map(|(_, provider)| *provider)
-        })
-    }
-
     /// The family, by the driver's name if it is known, else by the device's (`mlx5_0`).
     pub(super) fn of(driver: Option<&str>, device: &str) -> Self {
         let name = driver.unwrap_or(device);
@@ -108,6 +90,13 @@ impl Provider {
             .iter()
             .find(|(start, _)| name.starts_with(start))
             .map_or(Self::Other, |(_, provider)| *provider)
+    }
+
+    /// As [`Self::of`], of a device with counters of these names: those of rxe have no driver link, and any
+    /// device can be renamed.
+    pub(super) fn counting<'a>(self, mut names: impl Iterator<Item = &'a str>) -> Self {
+        let mut is_rxe = || names.any(|name| name == SENT_BY_RXE);
+        if self == Self::Other && is_rxe() { Self::Rxe } else { self }
     }
 
     /// The module of a driver whose work requests programs of ours can count, `None` for any other.
@@ -150,17 +139,13 @@ impl Provider {
         })
     }
 
-    /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
-    /// added up.
-    pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
+    /// The role that a counter of this name is a part of, and in which way.
+    pub(super) fn part(self, name: &str) -> Option<(Role, u8)> {
         let table = self.table();
         let pma = table.pma && self != Self::Other;
         let specified = if pma { counters::INFINIBAND.counters } else { &[] };
-        [0, 1].map(|way| {
-            let all = table.counters.iter().chain(specified);
-            all.filter(move |entry| entry.role == Some(role) && entry.way == way)
-                .map(|entry| entry.name)
-        })
+        let mut named = table.counters.iter().chain(specified).filter(|entry| entry.name == name);
+        named.find_map(|entry| Some((entry.role?, entry.way)))
     }
 
     /// What a counter is; one that is in no table has 64 bits and no meaning.

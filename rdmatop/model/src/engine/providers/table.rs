@@ -12,9 +12,6 @@ macro_rules! roles {
         }
 
         impl Role {
-            /// All roles, in their order.
-            pub(in crate::engine) const ALL: [Self; [$($key),*].len()] = [$(Self::$role),*];
-
             #[cfg(test)]
             pub(super) fn key(self) -> &'static str {
                 match self { $(Self::$role => $key,)* }
