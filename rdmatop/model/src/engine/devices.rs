@@ -37,7 +37,7 @@ const SEARCHED: u64 = 25_000_000_000;
 const ENDED: usize = 64;
 
 /// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Device {
     pub(super) uid: u64,
     pub(super) index: u32,
@@ -247,14 +247,9 @@ impl Devices {
                 uid: *last_uid,
                 index,
                 name: Arc::clone(name),
-                guid: None,
                 seen_ns,
-                provider: Provider::Other,
                 row: nameless(*last_uid, index, name),
-                ports: BTreeMap::new(),
-                errors: Errors::default(),
-                searched: None,
-                flow: None,
+                ..Device::default()
             }
         })
     }

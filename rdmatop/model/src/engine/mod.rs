@@ -287,7 +287,7 @@ impl Engine {
             }
             Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
             Record::Verb(record) => {
-                if let Some(event) = self.verbs.failure(record, machine, now) {
+                if let Some(event) = verbs::Verbs::failure(record, machine, now) {
                     out(&event);
                 }
             }

@@ -12,7 +12,7 @@
 //! born. A table of the QPs that had a number, with the times at which they existed, therefore shows which QP
 //! a time belongs to.
 
-use std::{collections::VecDeque, num::NonZero, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     hash::NumberMap,
@@ -198,7 +198,7 @@ impl Qps {
                     // The earlier ones had ended by then.
                     break;
                 }
-                next = qp.before.map(NonZero::get);
+                next = qp.before;
             }
         }
         later.or(unlikely)
@@ -225,11 +225,11 @@ impl Qps {
                 break;
             }
             younger = Some((other.uid(), other.first_ns, other.seen_ns));
-            next = other.before.map(NonZero::get);
+            next = other.before;
         }
         let older = next.filter(|uid| self.all.get(*uid).is_some());
         if let Some(qp) = self.all.get_mut(uid) {
-            qp.before = older.and_then(NonZero::new);
+            qp.before = older;
         }
         if let Some(older) = older {
             self.end_by(older, first_ns, seen_ns, processes);
@@ -237,7 +237,7 @@ impl Qps {
         match younger {
             Some((younger, since_ns, by_ns)) => {
                 if let Some(younger) = self.all.get_mut(younger) {
-                    younger.before = NonZero::new(uid);
+                    younger.before = Some(uid);
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
@@ -252,19 +252,19 @@ impl Qps {
         let Some(mut at) = self.at_key(key) else { return };
         if at == uid {
             // The QP before may be forgotten.
-            match before.filter(|before| self.all.get(before.get()).is_some()) {
-                Some(before) => _ = self.by_key.insert(key, before.get()),
+            match before.filter(|before| self.all.get(*before).is_some()) {
+                Some(before) => _ = self.by_key.insert(key, before),
                 None => _ = self.by_key.remove(&key),
             }
             return;
         }
         while let Some(qp) = self.all.get_mut(at) {
             match qp.before {
-                Some(next) if next.get() == uid => {
+                Some(next) if next == uid => {
                     qp.before = before;
                     return;
                 }
-                Some(next) => at = next.get(),
+                Some(next) => at = next,
                 None => return,
             }
         }
@@ -449,7 +449,7 @@ impl Qps {
         let before = self.all.get(uid).and_then(|qp| qp.before);
         // An earlier QP of its number is kept longer while its last counts are not in, and must still be
         // found.
-        if before.is_some_and(|before| self.all.get(before.get()).is_some()) {
+        if before.is_some_and(|before| self.all.get(before).is_some()) {
             self.displace(uid);
         }
         let Some(qp) = self.all.remove(uid) else { return };

@@ -1,7 +1,7 @@
 //! Verb calls by process, and which failures are no faults.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -33,22 +33,13 @@ use crate::{
 
 const ENOMEM: u32 = 12;
 
-/// The verb's name; a number in hex when it is not known.
-#[derive(Debug, Default)]
-struct VerbNames {
-    known: HashMap<u32, Arc<str>>,
-}
-
-impl VerbNames {
-    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not
-    /// kept.
-    fn of(&mut self, number: u32) -> Arc<str> {
-        match verb::name(number) {
-            Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
-            None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
-            None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
-            None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
-        }
+/// The verb's name, or what is known of its number.
+fn name_of(number: u32) -> Arc<str> {
+    match verb::name(number) {
+        Some(name) => name.into(),
+        None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
+        None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
+        None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
     }
 }
 
@@ -121,7 +112,6 @@ impl Errno {
 /// All calls.
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
-    names: VerbNames,
     /// Also of processes that are forgotten, while the kernel side has the entry: it counts on for the next
     /// process with the PID.
     rows: BTreeMap<VerbKey, Calls>,
@@ -275,7 +265,7 @@ impl Verbs {
     }
 
     /// The event of a call that failed; `None` where that is no fault.
-    pub(super) fn failure(&mut self, record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
+    pub(super) fn failure(record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
         let prefix = &record.prefix;
         if verb::is_probe(record.verb, prefix.rc.unsigned_abs()) {
             return None;
@@ -290,7 +280,7 @@ impl Verbs {
         let device = machine.device_in(prefix, call_ns(prefix));
         let driver = device.as_ref().and_then(|(uid, _)| machine.devices.get(*uid));
         let own = driver.and_then(|driver| driver_verbs::name(driver.provider(), record.verb));
-        event.verb = Some(own.map_or_else(|| self.names.of(record.verb), Into::into));
+        event.verb = Some(own.map_or_else(|| name_of(record.verb), Into::into));
         event.device = device.map(|(_, name)| name);
         event.rc = Some(prefix.rc);
         Some(event)
@@ -307,7 +297,7 @@ impl Verbs {
         self.last_ns.is_some() && !losses.verbs_incomplete()
     }
 
-    pub(super) fn rows(&mut self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
+    pub(super) fn rows(&self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
         let mut rows = Vec::with_capacity(self.rows.len());
         for (key, calls) in &self.rows {
             let Some(process) = machine.processes.get(calls.process) else {
@@ -331,7 +321,7 @@ impl Verbs {
                 comm: Some(Arc::clone(&process.comm)),
                 verb: match machine.driver_verb(*key, calls.process) {
                     Some(name) => name.into(),
-                    None => self.names.of(key.verb),
+                    None => name_of(key.verb),
                 },
                 number: key.verb,
                 calls: calls.made.counter(Source::Ebpf, now_ns),
