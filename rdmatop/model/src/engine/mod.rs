@@ -149,8 +149,6 @@ pub struct Engine {
     devx: devx::Devx,
     /// Calls of verbs, by process.
     verbs: verbs::Verbs,
-    /// Connections of rdma_cm.
-    connections: connections::Connections,
     /// The state of our programs.
     programs: programs::Programs,
     /// What was lost.
@@ -285,7 +283,7 @@ impl Engine {
                     out(&event);
                 }
             }
-            Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
+            Record::Cm(record) => out(&machine.cm_record(record, now)),
             Record::Verb(record) => {
                 if let Some(event) = verbs::Verbs::failure(record, machine, now) {
                     out(&event);
