@@ -18,9 +18,7 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns},
     event::EventKind,
-    input::{
-        CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED,
-    },
+    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED},
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
@@ -45,7 +43,8 @@ pub(super) struct Device {
     guid: Option<u64>,
     /// When it was first seen. An older sample cannot show that it is gone.
     seen_ns: u64,
-    provider: Provider,
+    /// The family of its driver.
+    pub(super) provider: Provider,
     /// What a reading said, as views see it.
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
@@ -155,8 +154,8 @@ impl Devices {
         }
         device.guid = reading.node_guid.or(device.guid);
         let counters = reading.ports.iter().flat_map(|port| &port.counters);
-        device.provider = Provider::of(reading.driver.as_deref(), &device.name)
-            .counting(counters.map(|raw| &*raw.name));
+        device.provider =
+            Provider::of(reading.driver.as_deref(), &device.name).counting(counters.map(|raw| &*raw.name));
         let provider = device.provider;
         device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);
@@ -340,7 +339,7 @@ impl Devices {
             let contexts = device.row.contexts.as_deref();
             contexts.is_some_and(|contexts| contexts.contains(&pid))
         };
-        self.by_index.values().filter(open).map(Device::provider)
+        self.by_index.values().filter(open).map(|device| device.provider)
     }
 
     /// Whether the kernel does not list who has a device open on which there may be QPs that it does not list
@@ -507,11 +506,6 @@ impl Device {
         }
     }
 
-    /// The family of its driver.
-    pub(super) fn provider(&self) -> Provider {
-        self.provider
-    }
-
     /// The processes that have it open, as the kernel lists them; `None` if it does not, or was not asked.
     pub(super) fn contexts(&self) -> Option<&[u32]> {
         self.row.contexts.as_deref()
@@ -520,11 +514,6 @@ impl Device {
     /// Whether programs count what its QPs do.
     pub(super) fn is_followed(&self) -> bool {
         self.provider.driver().is_some()
-    }
-
-    /// Which counts of its driver's QPs are unknown, as bits of `slot_flag`.
-    pub(super) fn unknown(&self) -> u32 {
-        self.provider.unknown()
     }
 
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device

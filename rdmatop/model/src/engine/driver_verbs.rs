@@ -90,7 +90,7 @@ impl Machine {
         }
         let by_qps = self.processes.get(process)?.qps.keys();
         let mut drivers: Vec<Provider> = by_qps
-            .filter_map(|uid| Some(self.devices.get(*uid)?.provider()))
+            .filter_map(|uid| Some(self.devices.get(*uid)?.provider))
             .chain(self.devices.opened_by(key.pid))
             .collect();
         drivers.dedup();

@@ -96,7 +96,7 @@ impl Machine {
             self.qps.end_by(uid, began_ns, now_ns, &mut self.processes);
         }
         self.qps.repaired(began_ns);
-        if self.qps.forgotten_ns() > began_ns {
+        if self.qps.forgotten_ns > began_ns {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
             self.qps.want_repair(now_ns);
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    devices::{Device, Devices},
+    devices::Devices,
     machine::Machine,
     meter::Meter,
     names::Names,
@@ -58,7 +58,6 @@ impl Group {
         let (_, meter) = counters.find(|(known, _)| **known == *name)?;
         Some(meter.counter(Source::Hw, now_ns))
     }
-
 }
 
 /// The counters.
@@ -115,7 +114,7 @@ impl Groups {
             let provider = machine
                 .devices
                 .get(device)
-                .map_or(Provider::Other, Device::provider);
+                .map_or(Provider::Other, |device| device.provider);
             let owners = read.groups.iter();
             let owners: Vec<_> = owners
                 .map(|group| owner_of(machine, device, group, foreign_pids, at_ns))
@@ -238,7 +237,7 @@ impl Groups {
                     unit_bytes: None,
                     help: devices
                         .get(group.device)
-                        .and_then(|device| device.provider().entry(RawSource::Netlink, name).meaning()),
+                        .and_then(|device| device.provider.entry(RawSource::Netlink, name).meaning()),
                     counter: meter.counter(Source::Hw, now_ns),
                 })
                 .collect(),

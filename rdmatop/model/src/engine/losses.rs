@@ -23,10 +23,10 @@ const CHANNEL: usize = DECODE + 1;
 pub(super) struct Losses {
     seen: [u64; CAUSES],
     total: [u64; CAUSES],
-    /// When it was last reported that a call of a verb may be in no count.
-    calls_ns: Option<u64>,
+    /// When it was last reported that a call of a verb may be in no count; `None`: never.
+    pub(super) calls_ns: Option<u64>,
     /// When it was last reported that a record is missing; 0: never.
-    records_ns: u64,
+    pub(super) records_ns: u64,
     pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
@@ -174,11 +174,6 @@ impl Losses {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// When it was last reported that a record is missing; 0: never.
-    pub(super) fn of_records_ns(&self) -> u64 {
-        self.records_ns
-    }
-
     /// How often a QP began to be without a counter slot.
     pub(super) fn without_slot(&self) -> u64 {
         self.total[loss::SLOT as usize]
@@ -192,11 +187,6 @@ impl Losses {
     /// Whether calls of some process were not counted.
     pub(super) fn verbs_incomplete(&self) -> bool {
         self.total[loss::VERB as usize] > 0
-    }
-
-    /// When it was last reported that a call of a verb may be in no count; `None`: never.
-    pub(super) fn of_calls_ns(&self) -> Option<u64> {
-        self.calls_ns
     }
 
     /// Every cause that happened.

@@ -15,7 +15,7 @@ pub(super) struct Memory {
     base_ns: u64,
     recent: VecDeque<(u64, i128)>,
     /// Bytes of all registrations that records told, whether or not they are still registered.
-    registered: u64,
+    pub(super) registered: u64,
     /// A region of unknown size was registered or deregistered since the last dump.
     unknown: bool,
 }
@@ -48,11 +48,6 @@ impl Memory {
         self.base_ns = began_ns;
         self.recent.retain(|(ts_ns, _)| *ts_ns > began_ns);
         self.unknown = false;
-    }
-
-    /// Bytes of all registrations that records told.
-    pub(super) fn registered(&self) -> u64 {
-        self.registered
     }
 
     /// Bytes now, `None` when unknown.

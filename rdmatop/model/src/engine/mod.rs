@@ -203,7 +203,7 @@ impl Engine {
             Input::BadRecord => self.losses.undecodable(&mut self.machine.qps, now, out),
             Input::Ebpf(report) => {
                 self.programs.apply(*report, now_ns, &mut self.machine);
-                self.readings.note(self.programs.ebpf());
+                self.readings.note(&self.programs.ebpf);
             }
             Input::Losses(counts) => self.losses.kernel(&counts, &mut self.machine.qps, now, out),
             Input::Floods(floods) => self.losses.flooded(floods, now, out),
@@ -221,7 +221,7 @@ impl Engine {
             }
             Input::Qps(sample) => {
                 self.machine.dump(&sample, &self.programs, now_ns);
-                self.traffic.no_slot.shown(&self.programs.ebpf().state);
+                self.traffic.no_slot.shown(&self.programs.ebpf.state);
                 self.readings.qps(sample.errors);
             }
             Input::Psns(read) => {
@@ -262,7 +262,7 @@ impl Engine {
             Input::Slow(notes) => self.readings.slow = notes,
             Input::SlowProcesses(notes) => self.readings.slow_processes = notes,
             Input::RoundHangs(cause) => self.readings.hangs = cause.map(|cause| *cause),
-            Input::Health(sample) => self.readings.apply(*sample, self.programs.ebpf()),
+            Input::Health(sample) => self.readings.apply(*sample, &self.programs.ebpf),
         }
     }
 
@@ -309,7 +309,7 @@ impl Engine {
         } = self;
         let sweeps = self.traffic.look(losses, now_ns);
         let qps = snapshots.rows.qps(machine, &self.groups, sweeps);
-        let ebpf = &programs.ebpf().state;
+        let ebpf = &programs.ebpf.state;
         let (devices, mut ports) = machine.devices.rows(now_ns, sweeps.fresh, ebpf);
         if self.config.nested_pids {
             // The kernel does not list the QPs of other PID namespaces, and they are counted in the same
@@ -384,7 +384,7 @@ impl Engine {
             repair: self.wants_repair(),
             processes,
             openers: self.needs_openers()
-                || self.snapshots.shares.wants_contexts()
+                || self.snapshots.shares.wants_contexts
                     && self.machine.devices.lacks_contexts()
                     && self.snapshots.may_search(),
             locked,
@@ -395,7 +395,7 @@ impl Engine {
 
     /// As [`Needs::psns`].
     pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
-        self.snapshots.shares.psns_wanted()
+        Arc::clone(&self.snapshots.shares.batches.plan)
     }
 
     /// As [`Needs::repair`], for a round that asks for no processes.

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use rdmatop_common::{counters::place, event::QpRecord};
 
 use super::{
-    devices::Device,
     flow::Flow,
     losses::Losses,
     machine::{Machine, credit},
@@ -151,7 +150,10 @@ impl Traffic {
         }
         let of = (qp.process(), qp.key.device);
         // What its driver's counts do not say of one that moves is not 0 of one that rests.
-        let unknown = machine.devices.get(of.1).map_or(0, Device::unknown);
+        let unknown = machine
+            .devices
+            .get(of.1)
+            .map_or(0, |device| device.provider.unknown());
         let nothing = Tally::knowing_all_but(unknown);
         qp.flow = Some(Flow::at_rest(&nothing));
         qp.edit().since_attach |= since_attach;
@@ -202,9 +204,9 @@ fn named(all: u64, names: &[String]) -> Option<String> {
 /// `now`: QPs that are not counted; if there are none, `past` were not.
 fn what(now: Option<String>, past: &str) -> String {
     match now {
-        Some(qps) => format!(
-            "Not counted: work requests, bytes and latency of {qps}, and the sums they belong to"
-        ),
+        Some(qps) => {
+            format!("Not counted: work requests, bytes and latency of {qps}, and the sums they belong to")
+        }
         None => format!("Not counted for a time: {past}, and the sums they belong to"),
     }
 }

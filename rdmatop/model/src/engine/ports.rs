@@ -343,9 +343,9 @@ impl Port {
             let held = self.counters.iter().find(|held| *held.shown == *name)?;
             Some(held.counter(now_ns)?.total)
         };
-        let (counted, more) = self.provider.sent_again();
-        let again = counted.iter().map(|name| named(name)).sum::<Option<u64>>();
-        let more: u64 = more.iter().filter_map(|name| named(name)).sum();
+        let [counted, more] = self.provider.sent_again();
+        let again = counted.split_whitespace().map(named).sum::<Option<u64>>();
+        let more: u64 = more.split_whitespace().filter_map(named).sum();
         Some(PortTotals {
             packets: [of(Role::TxPackets)?, of(Role::RxPackets)?],
             bytes: [of(Role::TxBytes)?, of(Role::RxBytes)?],

@@ -124,7 +124,7 @@ pub(super) struct Qp {
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
     /// Its births with the addresses, one for each set of programs that saw it.
-    births: Vec<(u64, u64)>,
+    pub(super) births: Vec<(u64, u64)>,
     /// The QP that had its number before.
     pub(super) before: Option<u64>,
     /// The owner's name at creation, as a record had it.
@@ -160,8 +160,7 @@ pub(super) struct Qp {
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
     pub(super) dump: u32,
-    /// `None` while there are no points: most of ten thousand QPs never move.
-    pub(super) series: Option<Box<Series>>,
+    pub(super) series: Series,
 }
 
 impl Qp {
@@ -200,18 +199,6 @@ impl Qp {
 
     pub(super) fn uid(&self) -> u64 {
         self.row.uid
-    }
-
-    /// Address and birth, as each set of programs knew it.
-    pub(super) fn births(&self) -> &[(u64, u64)] {
-        &self.births
-    }
-
-    /// Another set of programs knows it by this address and birth, neither of which is 0.
-    pub(super) fn add_birth(&mut self, birth: (u64, u64)) {
-        // Nearly all QPs are seen by one set.
-        self.births.reserve_exact(1);
-        self.births.push(birth);
     }
 
     /// Whether it has not ended.

@@ -66,8 +66,8 @@ pub(super) struct Qps {
     /// has ended.
     by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
-    /// Latest end among those that had to be forgotten early.
-    forgotten_ns: u64,
+    /// Latest end among those that had to be forgotten early: [`Qps::ended_at`] may not know them any more.
+    pub(super) forgotten_ns: u64,
     last_uid: u64,
     /// Since when it may be wrong, until a dump that began later.
     repair_since: Option<u64>,
@@ -160,11 +160,6 @@ impl Qps {
     /// When the last QP of this number ended, if it has and that is not long ago.
     pub(super) fn ended_at(&self, key: Key) -> Option<u64> {
         self.all.get(self.at_key(key)?)?.ended_ns()
-    }
-
-    /// Latest end that [`Qps::ended_at`] may not know any more.
-    pub(super) fn forgotten_ns(&self) -> u64 {
-        self.forgotten_ns
     }
 
     /// The QP of this address and birth.
@@ -273,13 +268,15 @@ impl Qps {
     /// Records what the kernel side knows a QP by.
     pub(super) fn saw_qp(&mut self, uid: u64, seen: &QpRef, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        let new = seen.birth().filter(|birth| !qp.births().contains(birth));
+        let new = seen.birth().filter(|birth| !qp.births.contains(birth));
         let moves_in = qp.object == 0 && seen.object != 0;
         if moves_in {
             qp.object = seen.object;
         }
         if let Some(birth) = new {
-            qp.add_birth(birth);
+            // Nearly all QPs are seen by one set.
+            qp.births.reserve_exact(1);
+            qp.births.push(birth);
             self.by_birth.insert(birth, uid);
         }
         let at_ns = seen.at_ns();
@@ -453,7 +450,7 @@ impl Qps {
             self.displace(uid);
         }
         let Some(qp) = self.all.remove(uid) else { return };
-        for birth in qp.births() {
+        for birth in &qp.births {
             self.by_birth.remove(birth);
         }
         if self.by_object.get(&qp.object) == Some(&uid) {

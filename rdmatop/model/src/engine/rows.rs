@@ -10,7 +10,6 @@ use super::{
     devx::Devx,
     flow::Flow,
     groups::Groups,
-    history::{moves, no_points},
     machine::Machine,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
@@ -207,7 +206,7 @@ impl Qp {
 
     /// It counts nothing and has no history: its row changes only when something touches it.
     fn is_still(&self) -> bool {
-        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none()
+        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_empty()
     }
 
     /// Whether nothing but a touch can change its row, or what its process lacks.
@@ -235,15 +234,7 @@ impl Qp {
             (None, Some(packets)) => (packets.rate, None, "packets"),
             (None, None) => return false,
         };
-        if self.series.is_none() && !moves(tx, rx) {
-            return false;
-        }
-        let series = self.series.get_or_insert_default();
-        let changed = series.push((tx, rx), unit, QP_HISTORY);
-        if series.is_empty() {
-            self.series = None;
-        }
-        changed
+        self.series.push((tx, rx), unit, QP_HISTORY)
     }
 
     fn packets(&self, now_ns: u64) -> Option<Counter> {
@@ -288,10 +279,7 @@ impl Qp {
             .or(self.comm.as_ref())
             .cloned();
         row.exited = !self.lives();
-        row.history = self
-            .series
-            .as_ref()
-            .map_or_else(no_points, |series| series.points());
+        row.history = self.series.points();
     }
 }
 
@@ -324,7 +312,7 @@ impl Process {
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),
-            mr_registered: self.memory.registered(),
+            mr_registered: self.memory.registered,
             traffic: self
                 .flow
                 .as_ref()

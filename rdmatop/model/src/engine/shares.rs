@@ -116,20 +116,15 @@ pub(super) struct Shares {
     moved: BTreeMap<(u64, Place), Moved>,
     /// Records lost at the last snapshot.
     lost: Option<u64>,
-    /// See [`Self::wants_contexts`].
-    wants_contexts: bool,
+    /// Who has devices open decides if bytes are those of a process, as of the last snapshot.
+    pub(super) wants_contexts: bool,
     /// PSNs of ports that several users share.
-    batches: Batches,
+    pub(super) batches: Batches,
     /// How many queue pairs may be asked for.
     pub(super) credit: Credit,
 }
 
 impl Shares {
-    /// Whether who has devices open decides if bytes are those of a process, as of the last snapshot.
-    pub(super) fn wants_contexts(&self) -> bool {
-        self.wants_contexts
-    }
-
     /// Takes over PSNs, with what their ports have counted.
     pub(super) fn psns(&mut self, read: Vec<PsnReading>, devices: &mut Devices, now_ns: u64) {
         let mut ports: BTreeMap<Place, BTreeMap<u32, PsnReading>> = BTreeMap::new();
@@ -144,11 +139,6 @@ impl Shares {
                 self.batches.read(place, totals, qps);
             }
         }
-    }
-
-    /// Queue pairs whose PSNs are wanted.
-    pub(super) fn psns_wanted(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
-        Arc::clone(&self.batches.plan)
     }
 
     /// Whether no record was lost since this was last asked.
@@ -177,8 +167,8 @@ impl Shares {
             makers,
             records,
             follows: programs.follow_qps(),
-            told_ns: losses.of_records_ns(),
-            starts: matches!(programs.ebpf().state, EbpfState::Starting),
+            told_ns: losses.records_ns,
+            starts: matches!(programs.ebpf.state, EbpfState::Starting),
             now_ns,
         })
     }

@@ -147,9 +147,9 @@ impl Makers {
                 devx.modified.insert(0);
             }
         }
-        let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
+        let since_ns = programs.calls_ns.filter(|_| verbs.are_read());
         Self {
-            since_ns: since_ns.max(since_ns.and(losses.of_calls_ns())),
+            since_ns: since_ns.max(since_ns.and(losses.calls_ns)),
             made,
             modified: devx.modified.clone(),
             destroyed: destroyed.into_keys().collect(),

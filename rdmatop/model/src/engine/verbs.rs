@@ -247,7 +247,10 @@ impl Verbs {
             return delta;
         }
         // The map knows only PIDs: what the last holder did is not the new one's.
-        let last = self.rows.remove(&key).filter(|last| last.raw.calls <= stats.calls);
+        let last = self
+            .rows
+            .remove(&key)
+            .filter(|last| last.raw.calls <= stats.calls);
         let before = last.as_ref().map_or(ZERO, |last| last.raw);
         let mut row = Calls::new(process, stats, &before, at_ns);
         row.errnos = last.map(|last| last.errnos).unwrap_or_default();
@@ -279,7 +282,7 @@ impl Verbs {
         attribute(&mut event, owner, prefix);
         let device = machine.device_in(prefix, call_ns(prefix));
         let driver = device.as_ref().and_then(|(uid, _)| machine.devices.get(*uid));
-        let own = driver.and_then(|driver| driver_verbs::name(driver.provider(), record.verb));
+        let own = driver.and_then(|driver| driver_verbs::name(driver.provider, record.verb));
         event.verb = Some(own.map_or_else(|| name_of(record.verb), Into::into));
         event.device = device.map(|(_, name)| name);
         event.rc = Some(prefix.rc);
@@ -346,7 +349,10 @@ impl Verbs {
     pub(super) fn callers_of(&self, verb: u32, all: bool, processes: &Processes) -> BTreeMap<u64, u64> {
         let mut callers = BTreeMap::new();
         let is_there = |calls: &Calls| processes.get(calls.process).is_some();
-        let rows = self.rows.iter().filter(|(key, calls)| key.verb == verb && is_there(calls));
+        let rows = self
+            .rows
+            .iter()
+            .filter(|(key, calls)| key.verb == verb && is_there(calls));
         for (_, calls) in rows {
             let (made, errors) = calls.own();
             let errors = if all { 0 } else { errors };

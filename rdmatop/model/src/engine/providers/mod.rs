@@ -96,7 +96,11 @@ impl Provider {
     /// device can be renamed.
     pub(super) fn counting<'a>(self, mut names: impl Iterator<Item = &'a str>) -> Self {
         let mut is_rxe = || names.any(|name| name == SENT_BY_RXE);
-        if self == Self::Other && is_rxe() { Self::Rxe } else { self }
+        if self == Self::Other && is_rxe() {
+            Self::Rxe
+        } else {
+            self
+        }
     }
 
     /// The module of a driver whose work requests programs of ours can count, `None` for any other.
@@ -144,7 +148,11 @@ impl Provider {
         let table = self.table();
         let pma = table.pma && self != Self::Other;
         let specified = if pma { counters::INFINIBAND.counters } else { &[] };
-        let mut named = table.counters.iter().chain(specified).filter(|entry| entry.name == name);
+        let mut named = table
+            .counters
+            .iter()
+            .chain(specified)
+            .filter(|entry| entry.name == name);
         named.find_map(|entry| Some((entry.role?, entry.way)))
     }
 
@@ -171,32 +179,15 @@ impl Provider {
 
     /// Its counters of which one moves whenever a packet of a connection is sent, or comes, a second time:
     /// those that each of its devices has, and more that some have.
-    pub(super) fn sent_again(self) -> (&'static [&'static str], &'static [&'static str]) {
+    pub(super) fn sent_again(self) -> [&'static str; 2] {
+        const BY_RXE: &str = "completer_retry_err send_rnr_err rcvd_rnr_err duplicate_request out_of_seq_request \
+                              rcvd_seq_err";
+        const BY_MLX5: &str = "out_of_buffer out_of_sequence duplicate_request rnr_nak_retry_err packet_seq_err \
+                               implied_nak_seq_err local_ack_timeout_err";
         match self {
-            Self::Rxe => (
-                &[
-                    "completer_retry_err",
-                    "send_rnr_err",
-                    "rcvd_rnr_err",
-                    "duplicate_request",
-                    "out_of_seq_request",
-                    "rcvd_seq_err",
-                ],
-                &[],
-            ),
-            Self::Mlx5 => (
-                &[
-                    "out_of_buffer",
-                    "out_of_sequence",
-                    "duplicate_request",
-                    "rnr_nak_retry_err",
-                    "packet_seq_err",
-                    "implied_nak_seq_err",
-                    "local_ack_timeout_err",
-                ],
-                &["roce_adp_retrans"],
-            ),
-            _ => (&[], &[]),
+            Self::Rxe => [BY_RXE, ""],
+            Self::Mlx5 => [BY_MLX5, "roce_adp_retrans"],
+            _ => ["", ""],
         }
     }
 

@@ -31,7 +31,9 @@ fn ways(provider: Provider, role: Role) -> [Vec<&'static str>; 2] {
     let names = own.chain(counters::INFINIBAND.counters).map(|entry| entry.name);
     let names: Vec<_> = names.collect();
     [0, 1].map(|way| {
-        let parts = names.iter().filter(|name| provider.part(name) == Some((role, way)));
+        let parts = names
+            .iter()
+            .filter(|name| provider.part(name) == Some((role, way)));
         let mut parts: Vec<_> = parts.copied().collect();
         parts.dedup();
         parts

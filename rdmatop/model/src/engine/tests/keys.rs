@@ -9,7 +9,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md"
 const TABLES: [&str; 3] = ["BTreeMap<", "HashMap<", "NumberMap<"];
 /// Tables by what never comes again, or means the same for ever: `uid`s, and numbers of ports, verbs and
 /// errnos of one row; texts.
-const OF_CONSTANTS: [&str; 15] = [
+const OF_CONSTANTS: [&str; 14] = [
     "Calls::errnos",
     "Device::ports",
     "Dump::passed",
@@ -19,7 +19,6 @@ const OF_CONSTANTS: [&str; 15] = [
     "Paths::asked",
     "Process::qps",
     "Processes::all",
-    "SafeNames::all",
     "Shares::moved",
     "Shares::totals",
     "Users::makers",
