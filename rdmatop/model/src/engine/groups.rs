@@ -12,7 +12,6 @@ use super::{
     devices::Devices,
     machine::Machine,
     meter::Meter,
-    names::Names,
     programs::Programs,
     providers::Provider,
     qp::{Key, Qp},
@@ -109,18 +108,7 @@ impl Groups {
     pub(super) fn apply(&mut self, sample: GroupsSample, machine: &mut Machine, programs: &Programs) {
         let foreign_pids = programs.has_foreign_pids();
         for read in sample.devices {
-            let (index, at_ns) = (read.device_index, read.at.mono_ns);
-            let device = machine.devices.resolve(index, None, at_ns);
-            let provider = machine
-                .devices
-                .get(device)
-                .map_or(Provider::Other, |device| device.provider);
-            let owners = read.groups.iter();
-            let owners: Vec<_> = owners
-                .map(|group| owner_of(machine, device, group, foreign_pids, at_ns))
-                .collect();
-            let names = &mut machine.names;
-            self.read(device, provider, read, owners, names);
+            self.read(read, machine, foreign_pids);
         }
         self.gone
             .retain(|process, _| machine.processes.get(*process).is_some());
@@ -245,16 +233,12 @@ impl Groups {
         .collect()
     }
 
-    /// Takes over the counters of a device. `owners`: the process of each.
-    fn read(
-        &mut self,
-        device: u64,
-        provider: Provider,
-        read: DeviceGroups,
-        owners: Vec<Option<u64>>,
-        names: &mut Names,
-    ) {
+    /// Takes over the counters of a device.
+    fn read(&mut self, read: DeviceGroups, machine: &mut Machine, foreign_pids: bool) {
         let at = read.at;
+        let device = machine.devices.resolve(read.device_index, None, at.mono_ns);
+        let known = machine.devices.get(device);
+        let provider = known.map_or(Provider::Other, |device| device.provider);
         let last_ns = self.read_ns.entry(device).or_default();
         if at.mono_ns <= *last_ns {
             return;
@@ -264,7 +248,9 @@ impl Groups {
             .into_iter()
             .partition(|group| group.device == device);
         self.all = others;
-        for (reading, process) in read.groups.into_iter().zip(owners) {
+        for reading in read.groups {
+            let process = owner_of(machine, device, &reading, foreign_pids, at.mono_ns);
+            let names = &mut machine.names;
             let same = |group: &Group| {
                 group.id == reading.id
                     && group.port == reading.port

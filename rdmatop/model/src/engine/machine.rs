@@ -118,10 +118,8 @@ impl Machine {
     pub(super) fn forget(&mut self, now_ns: u64, config: &EngineConfig, programs: &Programs) {
         let linger_ns = config.linger_ns;
         self.qps.forget(now_ns, linger_ns, config.max_ended);
-        if programs.has_foreign_pids() {
-            self.processes.forget_idle(now_ns, linger_ns);
-        }
-        self.processes.forget(now_ns, linger_ns);
+        self.processes
+            .forget(now_ns, linger_ns, programs.has_foreign_pids());
     }
 
     /// What a record itself knows of the object's owner.

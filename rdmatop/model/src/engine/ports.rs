@@ -15,7 +15,7 @@ use crate::{
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
-use rdmatop_base::order::{Gather as _, Ordered as _};
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::wire_bytes;
 
 /// The counter of READs that peers made (mlx5).
@@ -173,10 +173,6 @@ impl Port {
     /// Makes a place for each counter of a reading, and keeps those that were there.
     fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
         let before = std::mem::take(&mut self.counters);
-        let mut before: BTreeMap<Arc<str>, PortCounter> = before
-            .into_iter()
-            .map(|held| (Arc::clone(&held.shown), held))
-            .gather();
         let mut held: BTreeMap<Arc<str>, (PortCounter, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
         let mut order: Vec<usize> = (0..counters.len()).collect();
@@ -187,10 +183,12 @@ impl Port {
             if held.contains_key(&shown) {
                 continue;
             }
-            let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
             let mut new = PortCounter::new(raw, Arc::clone(&shown), provider);
-            if !new.entry.is_gauge() {
-                new.meter = kept.and_then(|kept| kept.meter);
+            let kept = before
+                .iter()
+                .find(|kept| kept.shown == shown && kept.from == raw.source);
+            if let Some(kept) = kept.filter(|_| !new.entry.is_gauge()) {
+                new.meter = kept.meter;
             }
             held.insert(shown, (new, at));
         }

@@ -543,35 +543,23 @@ impl Processes {
         wanted
     }
 
-    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
-    /// of a process, it may have ended, and is not shown as ended.
-    pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
-        self.retain(|process| {
-            if !process.qps.is_empty() {
-                process.idle_ns = None;
-            }
-            if process.pid.is_none() || !process.qps.is_empty() {
-                return true;
-            }
-            let since = *process.idle_ns.get_or_insert(now_ns);
-            now_ns.saturating_sub(since) <= linger_ns
-        });
-    }
-
-    /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
-    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
-        self.retain(|process| {
-            let ended = process.ended_ns;
-            let over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
-            !over || !process.qps.is_empty()
-        });
-    }
-
-    /// Forgets the others, and the keys by which they were found.
-    fn retain(&mut self, mut keeps: impl FnMut(&mut Process) -> bool) {
+    /// Forgets processes that ended, own nothing any more, and have been shown for long enough. With `idle` also
+    /// users that have owned no QP and made no call for that long: where no input reports the end of a process,
+    /// it may have ended, and is not shown as ended.
+    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64, idle: bool) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
-            let keep = keeps(process);
+            if !process.qps.is_empty() {
+                process.idle_ns = None;
+                return true;
+            }
+            let ended = process.ended_ns;
+            let is_over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            let is_idle = idle && process.pid.is_some() && {
+                let since = *process.idle_ns.get_or_insert(now_ns);
+                now_ns.saturating_sub(since) > linger_ns
+            };
+            let keep = !is_over && !is_idle;
             if let Some(pid) = process.pid.filter(|_| !keep) {
                 if by_pid.get(&pid) == Some(uid) {
                     by_pid.remove(&pid);
