@@ -56,14 +56,8 @@ pub(super) fn safe_opt(raw: Option<&String>) -> Option<Arc<str>> {
 
 /// A GUID as sysfs writes it: four groups of four hex digits.
 pub(super) fn guid(value: u64) -> String {
-    let group = |shift: u32| (value >> shift) & 0xffff;
-    format!(
-        "{:04x}:{:04x}:{:04x}:{:04x}",
-        group(48),
-        group(32),
-        group(16),
-        group(0)
-    )
+    let [a, b, c, d] = [48, 32, 16, 0].map(|shift| value >> shift & 0xffff);
+    format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
 }
 
 #[cfg(test)]
