@@ -165,7 +165,7 @@ impl Processes {
     fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let uid = match self.by_start.get(&(pid, start_ns)) {
             Some(uid) => *uid,
-            None => self.start(pid, start_ns, comm, ts_ns),
+            None => self.start(pid, (start_ns / TICK_NS, Some(start_ns)), comm, ts_ns),
         };
         if let Some(process) = self.all.get_mut(&uid) {
             process.idle_ns = None;
@@ -176,45 +176,49 @@ impl Processes {
         uid
     }
 
-    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not
-    /// known, else to another process.
-    fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
-        let ticks = start_ns / TICK_NS;
+    /// A start time that was not known before, in ticks and as the kernel side reports it: it belongs to the
+    /// PID's holder if that one's start is not known, else to another process.
+    fn start(
+        &mut self,
+        pid: u32,
+        (ticks, start_ns): (u64, Option<u64>),
+        comm: Option<&Arc<str>>,
+        ts_ns: u64,
+    ) -> u64 {
         let holder = self.holder(pid);
-        let mut is_newest = true;
-        if let Some(process) = holder.and_then(|uid| self.all.get_mut(&uid)) {
-            let is_it = process.start_ns.is_none()
+        let process = holder.and_then(|uid| self.all.get(&uid));
+        let is_it = process.is_some_and(|process| {
+            process.start_ns.is_none()
                 && match process.start_ticks {
                     Some(known) => known == ticks,
                     None => process.ended_ns.is_none_or(|ended| ts_ns <= ended),
-                };
-            if is_it {
-                process.start_ns = Some(start_ns);
-                process.start_ticks = Some(ticks);
-                self.by_start.insert((pid, start_ns), process.uid);
-                return process.uid;
-            }
-            is_newest = match process.start_ns {
-                Some(known) => known < start_ns,
-                None => process.start_ticks.is_none_or(|known| known < ticks),
-            };
-        }
-        let uid = if is_newest {
+                }
+        });
+        let is_newest = process.is_none_or(|process| match process.start_ns.zip(start_ns) {
+            Some((known, start_ns)) => known < start_ns,
+            None => process.start_ticks.is_none_or(|known| known < ticks),
+        });
+        let uid = match holder {
+            Some(holder) if is_it => holder,
             // The earlier holder of the number has ended.
-            if let Some(holder) = holder {
-                self.end(holder, ts_ns);
+            holder if is_newest => {
+                if let Some(holder) = holder {
+                    self.end(holder, ts_ns);
+                }
+                self.add_user(pid, comm)
             }
-            self.add_user(pid, comm)
-        } else {
-            let uid = self.add_named(pid, comm);
-            self.end(uid, ts_ns);
-            uid
+            _ => {
+                let uid = self.add_named(pid, comm);
+                self.end(uid, ts_ns);
+                uid
+            }
         };
         if let Some(process) = self.all.get_mut(&uid) {
-            process.start_ns = Some(start_ns);
-            process.start_ticks = Some(ticks);
+            (process.start_ticks, process.start_ns) = (Some(ticks), start_ns);
         }
-        self.by_start.insert((pid, start_ns), uid);
+        if let Some(start_ns) = start_ns {
+            self.by_start.insert((pid, start_ns), uid);
+        }
         uid
     }
 
@@ -345,21 +349,10 @@ impl Processes {
         };
     }
 
-    /// The process of this pid and start time, as /proc had it at `ts_ns`. If no row is known to be it, that
-    /// of the pid's holder is, or a new one where that holder started at another time.
-    pub(super) fn at_ticks(&mut self, pid: u32, start_ticks: u64, ts_ns: u64) -> u64 {
-        if let Some(uid) = self.find(pid, start_ticks) {
-            return uid;
-        }
-        let mut uid = self.user(pid, None, ts_ns);
-        if self.get(uid).is_some_and(|process| process.start_ticks.is_some()) {
-            self.end(uid, ts_ns);
-            uid = self.add_user(pid, None);
-        }
-        if let Some(process) = self.get_mut(uid) {
-            process.start_ticks = Some(start_ticks);
-        }
-        uid
+    /// The process of this pid and start time, as /proc had it at `ts_ns`.
+    pub(super) fn at_ticks(&mut self, pid: u32, ticks: u64, ts_ns: u64) -> u64 {
+        let known = self.find(pid, ticks);
+        known.unwrap_or_else(|| self.start(pid, (ticks, None), None, ts_ns))
     }
 
     fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
