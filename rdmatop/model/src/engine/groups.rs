@@ -209,28 +209,24 @@ impl Groups {
 
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
         let own = self.all.iter().filter(|group| group.process == Some(process));
-        own.map(|group| CounterGroup {
-            device: devices
-                .get(group.device)
-                .map_or_else(|| "?".into(), |device| Arc::clone(&device.name)),
-            port: group.port,
-            id: group.id,
-            mode: Arc::clone(&group.mode),
-            qps: Arc::clone(&group.qps),
-            counters: group
-                .counters
-                .iter()
-                .map(|(name, meter)| NamedCounter {
-                    name: Arc::clone(name),
-                    unit_bytes: None,
-                    help: devices
-                        .get(group.device)
-                        .and_then(|device| device.provider.entry(RawSource::Netlink, name).meaning()),
-                    counter: meter.counter(Source::Hw, now_ns),
-                })
-                .collect(),
-        })
-        .collect()
+        let row = |group: &Group| {
+            let device = devices.get(group.device);
+            let counter = |(name, meter): &(Arc<str>, Meter)| NamedCounter {
+                name: Arc::clone(name),
+                unit_bytes: None,
+                help: device.and_then(|device| device.provider.entry(RawSource::Netlink, name).meaning()),
+                counter: meter.counter(Source::Hw, now_ns),
+            };
+            CounterGroup {
+                device: device.map_or_else(|| "?".into(), |device| Arc::clone(&device.name)),
+                port: group.port,
+                id: group.id,
+                mode: Arc::clone(&group.mode),
+                qps: Arc::clone(&group.qps),
+                counters: group.counters.iter().map(counter).collect(),
+            }
+        };
+        own.map(row).collect()
     }
 
     /// Takes over the counters of a device.

@@ -61,6 +61,7 @@ mod verbs;
 mod watched;
 mod work;
 
+use losses::{CHANNEL, DECODE};
 use unlisted::Makers;
 
 pub use logged::concerns;
@@ -200,7 +201,7 @@ impl Engine {
                 self.machine.devices.searched(&sample);
                 self.snapshots.openers(*sample);
             }
-            Input::BadRecord => self.losses.undecodable(&mut self.machine.qps, now, out),
+            Input::BadRecord => self.losses.lost(DECODE, 1, &mut self.machine.qps, now, out),
             Input::Ebpf(report) => {
                 self.programs.apply(*report, now_ns, &mut self.machine);
                 self.readings.note(&self.programs.ebpf);
@@ -209,7 +210,10 @@ impl Engine {
             Input::Floods(floods) => self.losses.flooded(floods, now, out),
             Input::Seen(seen) => self.losses.seen(seen),
             Input::Skipped(skipped) => self.losses.skipped(skipped),
-            Input::ChannelDropped(count) => self.losses.channel(count, &mut self.machine.qps, now, out),
+            Input::ChannelDropped(count) => {
+                let qps = &mut self.machine.qps;
+                self.losses.cumulative(CHANNEL, count, qps, now, out);
+            }
             Input::Devices(mut sample) => {
                 self.losses.overlooked.devices(&sample);
                 self.readings.devices(&mut sample);
