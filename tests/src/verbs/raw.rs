@@ -34,10 +34,11 @@ pub struct RawQp {
 
 impl RawQp {
     /// Makes a QP of port 1 of `device` in RTS, which sends to itself from the GID at `sgid_index` with
-    /// packets of `mtu` bytes.
-    pub fn connected(device: &str, sgid_index: u32, mtu: u32) -> Result<Self> {
+    /// packets of `mtu` bytes; `away`: to its number at an address that is not the device's.
+    pub fn connected(device: &str, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
         let file = CString::new(uverbs_file(device)?)?;
-        let gid = gid(device, sgid_index)?;
+        let mut gid = gid(device, sgid_index)?;
+        gid[15] ^= u8::from(away) << 7;
         // enum ibv_mtu: 256 bytes are 1.
         let path_mtu = mtu.ilog2() - 7;
         let (mut qpn, mut step) = (0, c"".as_ptr());

@@ -5,6 +5,7 @@ mod counters;
 mod devx;
 mod doctor;
 mod elsewhere;
+mod others;
 mod peers;
 mod psn;
 mod shares;

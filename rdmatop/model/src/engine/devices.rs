@@ -18,7 +18,9 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns},
     event::EventKind,
-    input::{CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, UNLISTED},
+    input::{
+        CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, ReadAt, UNLISTED,
+    },
     snapshot::{DeviceRow, DeviceState, PortRow, count},
     value::Counter,
 };
@@ -395,6 +397,10 @@ impl Devices {
 
     pub(super) fn totals(&self, uid: u64, port: u32, now_ns: u64) -> Option<PortTotals> {
         self.get(uid)?.ports.get(&port)?.totals(now_ns)
+    }
+
+    pub(super) fn sent(&self, uid: u64, port: u32, now_ns: u64) -> Option<(u64, ReadAt)> {
+        self.get(uid)?.ports.get(&port)?.sent(now_ns)
     }
 
     #[cfg(test)]

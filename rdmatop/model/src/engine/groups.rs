@@ -12,15 +12,17 @@ use super::{
     devices::Devices,
     machine::Machine,
     meter::Meter,
+    others::{Counted, OnPort},
     programs::Programs,
     providers::Provider,
+    psn_batches::Place,
     qp::{Key, Qp},
     qps::Qps,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource},
+    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource, ReadAt},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -41,6 +43,8 @@ struct Group {
     port: u32,
     mode: Arc<str>,
     process: Option<u64>,
+    /// The last reading said so of all its QPs.
+    is_its: bool,
     qps: Arc<[u32]>,
     counters: Vec<(Arc<str>, Meter)>,
 }
@@ -57,6 +61,15 @@ impl Group {
         let (_, meter) = counters.find(|(known, _)| **known == *name)?;
         Some(meter.counter(Source::Hw, now_ns))
     }
+
+    /// What it has counted of what was sent, if the NIC counts both.
+    fn counted(&self, now_ns: u64) -> Option<Counted> {
+        let of = |name| Some(self.counter(name, now_ns)?.total);
+        Some(Counted {
+            bytes: of(TX_BYTES)?,
+            packets: of(TX_PACKETS)?,
+        })
+    }
 }
 
 /// The counters.
@@ -67,8 +80,8 @@ pub(super) struct Groups {
     gone: HashMap<u64, BTreeMap<Arc<str>, u64>>,
     /// QPs that are bound, by device and number, and whether the counter counts packets.
     bound: HashMap<(u64, u32), bool>,
-    /// When the counters of a device were last read, ns.
-    read_ns: BTreeMap<u64, u64>,
+    /// When the counters of a device were last read.
+    read_at: BTreeMap<u64, ReadAt>,
     pub(super) hw_counters: Option<Arc<HwCountersReport>>,
 }
 
@@ -170,9 +183,10 @@ impl Groups {
             return BTreeSet::new();
         }
         let uncovered = |qp: &&Qp| {
-            let read_ns = self.read_ns.get(&qp.key.device);
+            let read_at = self.read_at.get(&qp.key.device);
+            let read_ns = read_at.map_or(u64::MAX, |at| at.mono_ns);
             qp.lives()
-                && read_ns.is_none_or(|read_ns| qp.first_ns < *read_ns)
+                && qp.first_ns < read_ns
                 && qp.row().state != Some(QpState(0))
                 && !self.bound.contains_key(&(qp.key.device, qp.key.qpn))
         };
@@ -207,6 +221,20 @@ impl Groups {
         })
     }
 
+    /// What was counted of processes on each port, with the time of the reading.
+    pub(super) fn on_ports(&self, now_ns: u64) -> BTreeMap<Place, (ReadAt, OnPort)> {
+        let mut ports: BTreeMap<Place, (ReadAt, OnPort)> = BTreeMap::new();
+        for group in self.all.iter().filter(|group| group.is_its) {
+            let known = group.process.zip(group.counted(now_ns));
+            if let (Some((process, counted)), Some(at)) = (known, self.read_at.get(&group.device)) {
+                let port = ports.entry((group.device, group.port));
+                let (_, of_port) = port.or_insert_with(|| (*at, OnPort::new()));
+                of_port.insert((process, group.id), counted);
+            }
+        }
+        ports
+    }
+
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
         let own = self.all.iter().filter(|group| group.process == Some(process));
         let row = |group: &Group| {
@@ -235,11 +263,11 @@ impl Groups {
         let device = machine.devices.resolve(read.device_index, None, at.mono_ns);
         let known = machine.devices.get(device);
         let provider = known.map_or(Provider::Other, |device| device.provider);
-        let last_ns = self.read_ns.entry(device).or_default();
-        if at.mono_ns <= *last_ns {
+        let last = self.read_at.entry(device).or_default();
+        if at.mono_ns <= last.mono_ns {
             return;
         }
-        *last_ns = at.mono_ns;
+        *last = at;
         let (mut before, others): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|group| group.device == device);
@@ -260,11 +288,13 @@ impl Groups {
                     port: reading.port,
                     mode: names.of(reading.mode.as_bytes()),
                     process,
+                    is_its: false,
                     qps: Arc::default(),
                     counters: Vec::new(),
                 },
             };
             group.process = process.or(group.process);
+            group.is_its = process.is_some();
             if *group.qps != *reading.qps {
                 group.qps = reading.qps.into();
             }

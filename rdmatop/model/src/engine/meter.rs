@@ -145,6 +145,11 @@ impl Meter {
         self.at_ns
     }
 
+    /// The same, if that reading was not held up.
+    pub(super) fn read_at(&self) -> Option<ReadAt> {
+        Some(self.from).filter(|at| at.mono_ns == self.at_ns)
+    }
+
     /// In the time up to `at` it may have counted, and how much is not known.
     pub(super) fn skip(&mut self, at: impl Into<ReadAt>) {
         let at = at.into();

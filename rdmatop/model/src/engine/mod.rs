@@ -35,6 +35,7 @@ mod memory;
 mod meter;
 mod names;
 mod no_slot;
+mod others;
 mod overlooked;
 mod paths;
 mod port_users;
@@ -238,7 +239,11 @@ impl Engine {
                 .apply(&sample, &mut self.machine, &self.losses, now_ns),
             Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
             Input::UprobesOver => self.programs.probes_over(&mut self.machine),
-            Input::Groups(sample) => self.groups.apply(*sample, &mut self.machine, &self.programs),
+            Input::Groups(sample) => {
+                self.groups.apply(*sample, &mut self.machine, &self.programs);
+                let shares = &mut self.snapshots.shares;
+                shares.counted(&self.groups, &self.machine.devices, now_ns);
+            }
             Input::HwCounters(report) => self.groups.hw_counters = Some(report.into()),
             Input::Verbs(sample) => self.verbs.apply(&sample, &mut self.machine.processes),
             Input::Process(facts) => {

@@ -11,7 +11,7 @@ use super::{
     psn_batches::PortTotals,
 };
 use crate::{
-    input::{BondReading, MemberReading, PortReading, RawReading, RawSource},
+    input::{BondReading, MemberReading, PortReading, RawReading, RawSource, ReadAt},
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
@@ -327,6 +327,15 @@ impl Port {
             since_ns,
             packets: now.saturating_sub(before),
         })
+    }
+
+    /// Bytes that it has sent, and when that was read; `None` where they are not counted, or not all.
+    pub(super) fn sent(&self, now_ns: u64) -> Option<(u64, ReadAt)> {
+        let counter = self
+            .role(&[Role::TxBytes], now_ns)
+            .filter(|counter| !counter.partial)?;
+        let first = self.parts(Role::TxBytes).next()?;
+        Some((counter.total, first.meter.as_ref()?.read_at()?))
     }
 
     /// What it has counted, and when that was read; `None` where packets or bytes are not counted, or not

@@ -536,9 +536,9 @@ impl Processes {
         wanted
     }
 
-    /// Forgets processes that ended, own nothing any more, and have been shown for long enough. With `idle` also
-    /// users that have owned no QP and made no call for that long: where no input reports the end of a process,
-    /// it may have ended, and is not shown as ended.
+    /// Forgets processes that ended, own nothing any more, and have been shown for long enough. With `idle`
+    /// also users that have owned no QP and made no call for that long: where no input reports the end of a
+    /// process, it may have ended, and is not shown as ended.
     pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64, idle: bool) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {

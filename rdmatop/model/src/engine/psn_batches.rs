@@ -335,12 +335,12 @@ fn is_another(qp: &QpRow, since_ns: u64) -> bool {
 }
 
 /// When it was made or modified last, if that was seen.
-fn changed_ns(qp: &QpRow) -> Option<u64> {
+pub(super) fn changed_ns(qp: &QpRow) -> Option<u64> {
     qp.timeline.last().map(|step| step.mono_ns).max(qp.born_mono_ns)
 }
 
 /// Whether a queue pair can move packets in this state: RTR, RTS or SQD.
-fn is_able(state: Option<QpState>) -> bool {
+pub(super) fn is_able(state: Option<QpState>) -> bool {
     state.is_some_and(|state| matches!(state.0, 2..=4))
 }
 
@@ -429,7 +429,7 @@ fn moved_since(before: &PsnReading, now: &PsnReading) -> u64 {
 }
 
 /// Whether a record of each modify of a queue pair was read, if none was lost since `told_ns`; 0: ever.
-fn is_told(row: &QpRow, told_ns: u64) -> bool {
+pub(super) fn is_told(row: &QpRow, told_ns: u64) -> bool {
     told_ns == 0 || row.born_mono_ns.is_some_and(|born_ns| born_ns > told_ns)
 }
 

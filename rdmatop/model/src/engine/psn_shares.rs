@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MTU: (f64, f64) = (4096.0, 256.0);
 /// Headers of a packet at most, as the port may count them: Ethernet with a VLAN and its checksum (22), IPv6
 /// (40), UDP (8), BTH (12), RETH with immediate data (20), ICRC (4). On InfiniBand there are less.
-const HEADERS: f64 = 106.0;
+pub(super) const HEADERS: f64 = 106.0;
 /// Those of them that are Ethernet's.
 const ETHERNET: f64 = 22.0;
 /// A packet at most, of whatever transport: those of DC and XRC have some more headers.

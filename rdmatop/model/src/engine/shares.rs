@@ -2,7 +2,8 @@
 //!
 //! What a program posts to a NIC bypasses the kernel, and nothing counts it; the NIC's ports count. Where one
 //! process alone can have moved what a port counted (`port_users.rs`), it is its. Where several can have,
-//! each has a part by the PSNs of its queue pairs (`psn_shares.rs`), or moved at most what the port counted.
+//! each has a part by the PSNs of its queue pairs (`psn_shares.rs`), or moved at most what the port counted,
+//! less what others are known to have moved (`others.rs`).
 
 use rdmatop_base::order::Gather as _;
 use std::{
@@ -12,7 +13,9 @@ use std::{
 
 use super::{
     devices::Devices,
+    groups::Groups,
     losses::Losses,
+    others::{Others, Reading},
     port_users::{Seen, User, Users},
     processes::Processes,
     programs::Programs,
@@ -50,7 +53,7 @@ impl Moved {
 }
 
 /// By how much of its rate a port may have changed since its PSNs were read.
-const CHANGED: f64 = 0.1;
+pub(super) const CHANGED: f64 = 0.1;
 
 /// What is known of a process by its ports.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +81,8 @@ impl Share {
     };
 
     /// Adds what PSNs say of a process, and returns whether its bytes are known better by that than by the
-    /// port, whose rate is `rate`.
-    fn add(&mut self, way: usize, shown: &Way, process: u64, rate: f64) -> bool {
+    /// port, whose rate is `rate` and of which they are `limit` at most.
+    fn add(&mut self, way: usize, shown: &Way, process: u64, (rate, limit): (f64, f64)) -> bool {
         let part = shown.part(process);
         if way == 0 {
             let before = self.packets.and_then(|packets| packets.rate).unwrap_or_default();
@@ -92,7 +95,7 @@ impl Share {
         let (close, most) = (part.close(), part.bytes[1]);
         // The port's rate has changed since: nobody knows by whom.
         let changed = (rate - shown.bytes).abs() > CHANGED * rate;
-        if changed || close.is_none() && most >= rate {
+        if changed || close.is_none() && most >= limit {
             return false;
         }
         let sum = &mut self.bytes[way];
@@ -122,6 +125,8 @@ pub(super) struct Shares {
     pub(super) batches: Batches,
     /// How many queue pairs may be asked for.
     pub(super) credit: Credit,
+    /// What bound counters say of them.
+    others: BTreeMap<Place, Others>,
 }
 
 impl Shares {
@@ -138,6 +143,17 @@ impl Shares {
             if let Some(totals) = devices.totals(place.0, place.1, now_ns) {
                 self.batches.read(place, totals, qps);
             }
+        }
+    }
+
+    /// Takes over what counters have counted that queue pairs are bound to, just after those of their ports.
+    pub(super) fn counted(&mut self, groups: &Groups, devices: &Devices, now_ns: u64) {
+        let mut on_ports = groups.on_ports(now_ns);
+        self.others.retain(|place, _| on_ports.contains_key(place));
+        while let Some((place, (at, counted))) = on_ports.pop_first() {
+            let sent = devices.sent(place.0, place.1, now_ns);
+            let others = self.others.entry(place).or_default();
+            others.read(Reading { sent, at, counted });
         }
     }
 
@@ -191,6 +207,7 @@ impl Shares {
             *self = Self {
                 lost: self.lost,
                 users: std::mem::take(&mut self.users),
+                others: std::mem::take(&mut self.others),
                 credit: self.credit,
                 ..Self::default()
             };
@@ -257,10 +274,8 @@ impl Shares {
     ) -> Option<bool> {
         let place = (row.device_uid, row.port);
         let users = self.users.of(place, device, seen);
-        let all_known = row.rdma_alone
-            && device.state == Some(DeviceState::Registered)
-            && seen.records
-            && are_known(seen.qps, device);
+        let qps_are_known = || seen.records && are_known(seen.qps, device);
+        let all_known = row.rdma_alone && device.state == Some(DeviceState::Registered) && qps_are_known();
         let sole = users.sole.filter(|_| all_known);
         let of_use = seen.is_of_use(row, device);
         self.wants_contexts |= of_use
@@ -280,6 +295,16 @@ impl Shares {
             .filter(|shown| shown.is_new)
             .map(|shown| shown.seconds);
         let totals = self.totals.entry(place).or_default();
+        let others = self
+            .others
+            .get(&place)
+            .filter(|_| sole.is_none() && qps_are_known() && !seen.makers.modified_some_of(device));
+        let rest = others.and_then(|others| {
+            let of_it = |qp: &&QpRow| qp.device_uid == Some(device.uid);
+            let qps = seen.qps.iter().map(|qp| &**qp).filter(of_it);
+            let ports = seen.ports.iter().filter(|port| port.device_uid == device.uid);
+            others.rest(qps, &ports.collect::<Vec<_>>(), (seen.told_ns, seen.now_ns))
+        });
         let mut moves = false;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
@@ -298,6 +323,9 @@ impl Shares {
                 }
                 let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
+                let rest = rest.as_ref().zip(row.rate_bps).filter(|_| way == 0);
+                let less = |rate| rest.and_then(|(rest, link)| rest.of(process, rate, link));
+                let limit = rate.map(|rate| less(rate).unwrap_or(rate));
                 moves |= rate != Some(0.0);
                 if let Some((shown, rate)) = shown
                     .as_deref()
@@ -307,12 +335,12 @@ impl Shares {
                     if let Some(seconds) = new_seconds {
                         moved.add(way, shown, process, seconds);
                     }
-                    if share.add(way, shown, process, rate) {
+                    if share.add(way, shown, process, (rate, limit.unwrap_or(rate))) {
                         continue;
                     }
                 }
                 let sum = &mut share.bytes[way];
-                sum.rate = sum.rate.zip(rate).map(|(sum, rate)| sum + rate);
+                sum.rate = sum.rate.zip(limit).map(|(sum, limit)| sum + limit);
                 if sole.is_none() && rate != Some(0.0) {
                     sum.rate_is = RateIs::AtMost;
                 }
@@ -365,7 +393,7 @@ mod tests {
         };
         let holds = |rate: f64| {
             let mut share = Share::NOTHING;
-            share.add(0, &way, 1, rate)
+            share.add(0, &way, 1, (rate, rate))
         };
         assert!(holds(4.17e8) && holds(4.4e8) && holds(4.0e8));
         assert!(!holds(5e8) && !holds(3.5e8));

@@ -9,17 +9,19 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md"
 const TABLES: [&str; 3] = ["BTreeMap<", "HashMap<", "NumberMap<"];
 /// Tables by what never comes again, or means the same for ever: `uid`s, and numbers of ports, verbs and
 /// errnos of one row; texts.
-const OF_CONSTANTS: [&str; 14] = [
+const OF_CONSTANTS: [&str; 16] = [
     "Calls::errnos",
     "Device::ports",
     "Dump::passed",
     "Groups::gone",
-    "Groups::read_ns",
+    "Groups::read_at",
     "Makers::made",
     "Paths::asked",
     "Process::qps",
     "Processes::all",
+    "Rest::payload",
     "Shares::moved",
+    "Shares::others",
     "Shares::totals",
     "Users::makers",
     "Users::ports",
