@@ -18,12 +18,14 @@ use crate::{
     snapshot::{Hidden, Quantity},
 };
 
+use table::{Carries, Table, Unit};
 pub(super) use table::{Entry, Role};
-use table::{Table, Unit};
 
-/// Makes [`Provider`] of the families: table, and the beginnings of the names of their drivers and devices.
+/// Makes [`Provider`] of the families: the table of each, what its byte counters count, whether it has
+/// `ports/N/counters` of the InfiniBand specification that mean something, and the beginnings of the names of
+/// its drivers and devices.
 macro_rules! families {
-    ($($family:ident $table:ident: $($name:literal),*;)*) => {
+    ($($family:ident $table:ident $carries:ident $pma:literal: $($name:literal),*;)*) => {
         /// A family of drivers with one set of counter names.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(super) enum Provider {
@@ -37,31 +39,32 @@ macro_rules! families {
 
         impl Provider {
             /// The table of the provider's counters.
-            fn table(self) -> &'static Table {
-                match self {
-                    $(Self::$family => &counters::$table,)*
-                    Self::Other => &counters::INFINIBAND,
-                }
+            fn table(self) -> Table {
+                let (carries, pma, counters) = match self {
+                    $(Self::$family => (Carries::$carries, $pma, counters::$table),)*
+                    Self::Other => (Carries::More, true, counters::INFINIBAND),
+                };
+                Table { carries, pma, counters }
             }
         }
     };
 }
 
 families! {
-    Rxe RXE: "rdma_rxe", "rxe";
-    Siw SIW: "siw";
-    Mlx5 MLX5: "mlx5";
-    Mlx4 MLX4: "mlx4";
-    Efa EFA: "efa";
-    Bnxt BNXT_RE: "bnxt";
-    Mana MANA: "mana";
-    Irdma IRDMA: "irdma", "i40iw", "ice", "idpf";
-    Erdma ERDMA: "erdma";
-    Hns HNS: "hns";
-    Qedr QEDR: "qedr", "qede";
-    Ionic IONIC: "ionic";
-    Cxgb4 CXGB4: "cxgb4", "iw_cxgb4";
-    Hfi1 HFI1: "hfi1";
+    Rxe RXE Rdma false: "rdma_rxe", "rxe";
+    Siw NONE Unknown false: "siw";
+    Mlx5 MLX5 RdmaOnEthernet true: "mlx5";
+    Mlx4 MLX4 More true: "mlx4";
+    Efa EFA Rdma false: "efa";
+    Bnxt BNXT_RE Unknown false: "bnxt";
+    Mana MANA Unknown false: "mana";
+    Irdma IRDMA Unknown false: "irdma", "i40iw", "ice", "idpf";
+    Erdma ERDMA Unknown false: "erdma";
+    Hns HNS Unknown false: "hns";
+    Qedr NONE Unknown true: "qedr", "qede";
+    Ionic IONIC Unknown false: "ionic";
+    Cxgb4 CXGB4 Unknown false: "cxgb4", "iw_cxgb4";
+    Hfi1 HFI1 More true: "hfi1";
 }
 
 /// The beginnings of names of drivers and devices, by family: for tests of other lists of drivers.
@@ -147,7 +150,7 @@ impl Provider {
     pub(super) fn part(self, name: &str) -> Option<(Role, u8)> {
         let table = self.table();
         let pma = table.pma && self != Self::Other;
-        let specified = if pma { counters::INFINIBAND.counters } else { &[] };
+        let specified = if pma { counters::INFINIBAND } else { &[] };
         let mut named = table
             .counters
             .iter()
@@ -160,13 +163,13 @@ impl Provider {
     pub(super) fn entry(self, from: RawSource, name: &str) -> &'static Entry {
         static UNKNOWN: Entry = table::counter("", Unit::Events, "");
         let (table, name) = match from {
-            RawSource::Pma => (&counters::INFINIBAND, name),
+            RawSource::Pma => (counters::INFINIBAND, name),
             RawSource::Ethtool => return &UNKNOWN,
             // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
-            _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
-            _ => (self.table(), name),
+            _ if self == Self::Mlx5 => (self.table().counters, name.strip_prefix("vport_").unwrap_or(name)),
+            _ => (self.table().counters, name),
         };
-        let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
+        let named = |name: &str| table.iter().find(|entry| entry.name == name);
         let numbered = || without_number(name).filter(|_| self == Self::Hfi1);
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
