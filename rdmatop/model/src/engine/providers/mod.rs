@@ -202,12 +202,16 @@ impl Provider {
 
     /// Whether its byte counters count every byte of a queue pair.
     pub(super) fn counts_all_of_rdma(self) -> bool {
-        self.table().carries.all_of_rdma()
+        self.table().carries != Carries::Unknown
     }
 
     /// Whether the byte counters of a port with this link layer count nothing but traffic of queue pairs.
     pub(super) fn counts_rdma_alone(self, link_layer: Option<&str>) -> bool {
-        self.table().carries.rdma_alone(link_layer)
+        match self.table().carries {
+            Carries::Rdma => true,
+            Carries::RdmaOnEthernet => link_layer == Some("Ethernet"),
+            Carries::More | Carries::Unknown => false,
+        }
     }
 }
 

@@ -168,22 +168,6 @@ pub(super) enum Carries {
     Unknown,
 }
 
-impl Carries {
-    /// Whether every byte is of a queue pair of RDMA.
-    pub(super) fn rdma_alone(self, link_layer: Option<&str>) -> bool {
-        match self {
-            Self::Rdma => true,
-            Self::RdmaOnEthernet => link_layer == Some("Ethernet"),
-            Self::More | Self::Unknown => false,
-        }
-    }
-
-    /// Whether every byte of a queue pair is counted.
-    pub(super) fn all_of_rdma(self) -> bool {
-        self != Self::Unknown
-    }
-}
-
 /// The counters of one provider.
 #[derive(Debug)]
 pub(super) struct Table {
