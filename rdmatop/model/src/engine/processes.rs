@@ -138,23 +138,19 @@ impl Processes {
 
     /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
-        if let Some(process) = self.all.get_mut(&uid)
-            && !process.named
-        {
-            process.comm = Arc::clone(comm);
-            process.named = true;
-            self.renamed.insert(uid);
-        }
+        self.rename(uid, comm, |process| !process.named);
     }
 
     /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the
     /// one from /proc. A shell that forks a program is read under the shell's name until the exec, and a
     /// short program is never read again.
     pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
-        if let Some(process) = self.all.get_mut(&uid)
-            && process.comm != *comm
-            && process.read_ns < ts_ns
-        {
+        self.rename(uid, comm, |process| process.read_ns < ts_ns);
+    }
+
+    fn rename(&mut self, uid: u64, comm: &Arc<str>, may: impl FnOnce(&Process) -> bool) {
+        let process = self.all.get_mut(&uid);
+        if let Some(process) = process.filter(|process| process.comm != *comm && may(process)) {
             process.comm = Arc::clone(comm);
             process.named = true;
             self.renamed.insert(uid);
@@ -315,18 +311,14 @@ impl Processes {
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
+        if let Some(comm) = names::safe_opt(facts.comm.as_ref()) {
+            self.rename(uid, &comm, |_| true);
+        }
         let Some(process) = self.all.get_mut(&uid) else {
             return;
         };
         process.start_ticks = Some(facts.start_ticks);
         (process.born_ns, process.read_ns) = (facts.born_ns, facts.read_ns);
-        if let Some(comm) = names::safe_opt(facts.comm.as_ref())
-            && comm != process.comm
-        {
-            process.comm = comm;
-            process.named = true;
-            self.renamed.insert(uid);
-        }
         let safe = |text: &String| names::safe(text.as_bytes());
         process.facts = ProcessRow {
             ppid: facts.ppid,
