@@ -105,8 +105,8 @@ impl Others {
         self.last = Some(new);
     }
 
-    /// What is known at `now_ns`. Of the queue pairs `qps` of the device, whose ports are `ports`, each change
-    /// since `told_ns` was seen.
+    /// What is known at `now_ns`. Of the queue pairs `qps` of the device, whose ports are `ports`, each
+    /// change since `told_ns` was seen.
     pub(super) fn rest<'a>(
         &self,
         qps: impl Iterator<Item = &'a QpRow>,

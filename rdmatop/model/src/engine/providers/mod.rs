@@ -1,9 +1,9 @@
 //! What the counters of each provider mean.
 //!
 //! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
-//! table in `counters.rs` for each provider. docs/counters.md repeats them, and says how each was verified and which
-//! kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in no table
-//! is shown under its own name, with the width of 64 bits.
+//! table in `counters.rs` for each provider. docs/counters.md repeats them, and says how each was verified
+//! and which kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in
+//! no table is shown under its own name, with the width of 64 bits.
 
 #[rustfmt::skip] // a counter is a line or two
 mod counters;
