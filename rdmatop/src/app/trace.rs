@@ -186,7 +186,6 @@ fn settings(plan: &Plan) -> Settings {
     Settings {
         engine: EngineConfig {
             limits,
-            timelines: findings,
             ..EngineConfig::default()
         },
         filter: plan.filter.clone(),

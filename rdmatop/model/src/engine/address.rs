@@ -1,6 +1,6 @@
 //! Addresses as the rdma_cma tracepoints carry them: the first 28 bytes of a `struct sockaddr`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV6};
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
@@ -11,19 +11,11 @@ const AF_INET6: u16 = 10;
 pub(super) fn socket(raw: &[u8; 28]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes([raw[2], raw[3]]);
     match u16::from_ne_bytes([raw[0], raw[1]]) {
-        AF_INET => Some(SocketAddr::new(
-            IpAddr::V4(Ipv4Addr::new(raw[4], raw[5], raw[6], raw[7])),
-            port,
-        )),
+        AF_INET => Some(([raw[4], raw[5], raw[6], raw[7]], port).into()),
         AF_INET6 => {
             let address: [u8; 16] = raw[8..24].try_into().ok()?;
             let scope = u32::from_ne_bytes([raw[24], raw[25], raw[26], raw[27]]);
-            Some(SocketAddr::V6(SocketAddrV6::new(
-                Ipv6Addr::from(address),
-                port,
-                0,
-                scope,
-            )))
+            Some(SocketAddrV6::new(address.into(), port, 0, scope).into())
         }
         _ => None,
     }

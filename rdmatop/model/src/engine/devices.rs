@@ -37,7 +37,7 @@ const SEARCHED: u64 = 25_000_000_000;
 const ENDED: usize = 64;
 
 /// One generation of a device: from `ib_register_device` to `ib_unregister_device`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Device {
     pub(super) uid: u64,
     pub(super) index: u32,
@@ -45,7 +45,8 @@ pub(super) struct Device {
     guid: Option<u64>,
     /// When it was first seen. An older sample cannot show that it is gone.
     seen_ns: u64,
-    provider: Provider,
+    /// The family of its driver.
+    pub(super) provider: Provider,
     /// What a reading said, as views see it.
     row: DeviceRow,
     ports: BTreeMap<u32, Port>,
@@ -154,13 +155,9 @@ impl Devices {
             return gone;
         }
         device.guid = reading.node_guid.or(device.guid);
-        device.provider = match Provider::of(reading.driver.as_deref(), &device.name) {
-            Provider::Other => {
-                let counters = reading.ports.iter().flat_map(|port| &port.counters);
-                Provider::by_counters(counters.map(|raw| &*raw.name)).unwrap_or(Provider::Other)
-            }
-            provider => provider,
-        };
+        let counters = reading.ports.iter().flat_map(|port| &port.counters);
+        device.provider =
+            Provider::of(reading.driver.as_deref(), &device.name).counting(counters.map(|raw| &*raw.name));
         let provider = device.provider;
         device.describe(&reading);
         let mut before = std::mem::take(&mut device.ports);
@@ -251,14 +248,9 @@ impl Devices {
                 uid: *last_uid,
                 index,
                 name: Arc::clone(name),
-                guid: None,
                 seen_ns,
-                provider: Provider::Other,
                 row: nameless(*last_uid, index, name),
-                ports: BTreeMap::new(),
-                errors: Errors::default(),
-                searched: None,
-                flow: None,
+                ..Device::default()
             }
         })
     }
@@ -349,7 +341,7 @@ impl Devices {
             let contexts = device.row.contexts.as_deref();
             contexts.is_some_and(|contexts| contexts.contains(&pid))
         };
-        self.by_index.values().filter(open).map(Device::provider)
+        self.by_index.values().filter(open).map(|device| device.provider)
     }
 
     /// Whether the kernel does not list who has a device open on which there may be QPs that it does not list
@@ -407,9 +399,8 @@ impl Devices {
         self.get(uid)?.ports.get(&port)?.totals(now_ns)
     }
 
-    pub(super) fn bytes(&self, uid: u64, port: u32, now_ns: u64) -> [Option<(u64, ReadAt)>; 2] {
-        let port = self.get(uid).and_then(|device| device.ports.get(&port));
-        port.map_or([None; 2], |port| port.bytes(now_ns))
+    pub(super) fn sent(&self, uid: u64, port: u32, now_ns: u64) -> Option<(u64, ReadAt)> {
+        self.get(uid)?.ports.get(&port)?.sent(now_ns)
     }
 
     #[cfg(test)]
@@ -521,11 +512,6 @@ impl Device {
         }
     }
 
-    /// The family of its driver.
-    pub(super) fn provider(&self) -> Provider {
-        self.provider
-    }
-
     /// The processes that have it open, as the kernel lists them; `None` if it does not, or was not asked.
     pub(super) fn contexts(&self) -> Option<&[u32]> {
         self.row.contexts.as_deref()
@@ -534,11 +520,6 @@ impl Device {
     /// Whether programs count what its QPs do.
     pub(super) fn is_followed(&self) -> bool {
         self.provider.driver().is_some()
-    }
-
-    /// Which counts of its driver's QPs are unknown, as bits of `slot_flag`.
-    pub(super) fn unknown(&self) -> u32 {
-        self.provider.unknown()
     }
 
     /// What its QPs counted, as its port's. Only SoftRoCE's QPs are counted completely, and only for a device

@@ -214,35 +214,6 @@ impl Devx {
         Some(object)
     }
 
-    /// Two rows turn out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        let of_it = self.counts.range((from, 0)..=(from, u64::MAX));
-        let devices: Vec<u64> = of_it.map(|((_, device), _)| *device).collect();
-        for device in devices {
-            let Some(theirs) = self.counts.remove(&(from, device)) else {
-                continue;
-            };
-            let mine = self.counts.entry((to, device)).or_default();
-            let sums = [&mut mine.made, &mut mine.destroyed, &mut mine.there];
-            for (sum, more) in sums
-                .into_iter()
-                .zip([theirs.made, theirs.destroyed, theirs.there])
-            {
-                sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-            }
-            mine.modified += theirs.modified;
-            mine.short |= theirs.short;
-            mine.unremembered |= theirs.unremembered;
-            mine.carried |= theirs.carried;
-            mine.listed |= theirs.listed;
-        }
-        let objects = self.objects.values_mut();
-        let each = objects.flat_map(|numbered| [&mut numbered.now, &mut numbered.before]);
-        for object in each.flatten().filter(|object| object.maker.0 == from) {
-            object.maker.0 = to;
-        }
-    }
-
     /// Takes away what ended without a call: with its process, its device or its file.
     pub(super) fn forget(&mut self, machine: &Machine, programs: &Programs) {
         let mut over = BTreeSet::new();

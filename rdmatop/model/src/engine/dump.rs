@@ -96,7 +96,7 @@ impl Machine {
             self.qps.end_by(uid, began_ns, now_ns, &mut self.processes);
         }
         self.qps.repaired(began_ns);
-        if self.qps.forgotten_ns() > began_ns {
+        if self.qps.forgotten_ns > began_ns {
             // The dump may have brought back a QP that ended after the dump began and is forgotten already.
             self.qps.want_repair(now_ns);
         }
@@ -104,20 +104,16 @@ impl Machine {
 
     /// Packets of the ports of a dump, since the dump before.
     fn passed(&mut self, sample: &QpsSample, keys: &[Key]) -> BTreeMap<(u64, u32), Passed> {
-        let mut out = BTreeMap::new();
-        let mut ports: Vec<(u64, u32)> = Vec::new();
-        for (key, reading) in keys.iter().zip(&sample.qps) {
-            let port = (key.device, reading.port.unwrap_or(1));
-            if ports.last() != Some(&port) && !ports.contains(&port) {
-                ports.push(port);
-            }
-        }
-        for (device, port) in ports {
-            if let Some(passed) = self.devices.passed(device, port, sample.mono_ns) {
-                out.insert((device, port), passed);
-            }
-        }
-        out
+        let ports = keys.iter().zip(&sample.qps);
+        let mut ports: Vec<_> = ports
+            .map(|(key, reading)| (key.device, reading.port.unwrap_or(1)))
+            .collect();
+        // They are mostly in order.
+        ports.dedup();
+        let ports: BTreeSet<(u64, u32)> = ports.into_iter().gather();
+        let mut passed =
+            |port: (u64, u32)| Some((port, self.devices.passed(port.0, port.1, sample.mono_ns)?));
+        ports.into_iter().filter_map(&mut passed).gather()
     }
 
     fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump) {

@@ -146,29 +146,6 @@ impl Flow {
         counts.total.counts = left.counts;
     }
 
-    /// Takes over all of another flow, as if its work had been counted here from the start.
-    pub(super) fn absorb(&mut self, other: &Self) {
-        self.blurred |= other.blurred;
-        self.short |= other.short;
-        let Some(theirs) = &other.counts else { return };
-        let Some(mine) = &mut self.counts else {
-            self.counts = Some(theirs.clone());
-            return;
-        };
-        mine.total.add(&theirs.total);
-        if let Some(theirs) = &theirs.open {
-            add_to(&mut mine.open, theirs, Tally::add);
-        }
-        for (mine, theirs) in [
-            (&mut mine.gathered, &theirs.gathered),
-            (&mut mine.round, &theirs.round),
-        ] {
-            if let Some(theirs) = theirs {
-                add_to(mine, theirs, add_speeds);
-            }
-        }
-    }
-
     /// Ends a QP's round. True when a rate changed.
     pub(super) fn close(&mut self, round: Round) -> bool {
         let elapsed_ns = self.elapsed_ns(round);
@@ -458,25 +435,6 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_takes_over_another_keeps_its_rate() {
-        let mut qp = Flow::default();
-        read(&mut qp, 100, 2000);
-        qp.close(round(0, 2000));
-        let mut theirs = Flow::default();
-        theirs.add(&qp.total().clone(), false);
-        theirs.gather(&qp);
-        theirs.close_sum(true);
-        // Idle, and not counted before at all.
-        for known in [true, false] {
-            let mut mine = Flow::default();
-            mine.close_sum(known);
-            mine.absorb(&theirs);
-            let counter = mine.counter(TX_WR, true);
-            assert_eq!((counter.total, counter.rate), (100, known.then_some(50.0)));
-        }
-    }
-
-    #[test]
     fn what_no_program_sees_is_unknown_in_the_row_and_in_every_sum() {
         let mut moving = slot(5);
         moving.flags = slot_flag::NO_CQES | slot_flag::NO_RETRANSMITS;
@@ -586,7 +544,7 @@ mod tests {
         let mut sum = Flow::default();
         sum.read(&slot(1), ReadAt::from(1));
         assert_eq!(sum.traffic(true).rnr_waits.unwrap().total, 0);
-        sum.absorb(&flow);
+        sum.add(flow.total(), false);
         assert!(sum.traffic(true).rnr_waits.is_none());
     }
 }

@@ -9,10 +9,9 @@ use std::{
 };
 
 use super::{
-    devices::{Device, Devices},
+    devices::Devices,
     machine::Machine,
     meter::Meter,
-    names::Names,
     others::{Counted, OnPort},
     programs::Programs,
     providers::Provider,
@@ -33,7 +32,6 @@ use rdmatop_base::order::{Gather as _, Ordered as _};
 const TX_BYTES: &str = "rdma_tx_bytes";
 const RX_BYTES: &str = "rdma_rx_bytes";
 const TX_PACKETS: &str = "rdma_tx_packets";
-const RX_PACKETS: &str = "rdma_rx_packets";
 /// How many QP numbers and causes a line names.
 const NAMED: usize = 8;
 
@@ -64,12 +62,12 @@ impl Group {
         Some(meter.counter(Source::Hw, now_ns))
     }
 
-    /// What it has counted, if the NIC counts all of these.
+    /// What it has counted of what was sent, if the NIC counts both.
     fn counted(&self, now_ns: u64) -> Option<Counted> {
         let of = |name| Some(self.counter(name, now_ns)?.total);
         Some(Counted {
-            bytes: [of(TX_BYTES)?, of(RX_BYTES)?],
-            packets: [of(TX_PACKETS)?, of(RX_PACKETS)?],
+            bytes: of(TX_BYTES)?,
+            packets: of(TX_PACKETS)?,
         })
     }
 }
@@ -123,18 +121,7 @@ impl Groups {
     pub(super) fn apply(&mut self, sample: GroupsSample, machine: &mut Machine, programs: &Programs) {
         let foreign_pids = programs.has_foreign_pids();
         for read in sample.devices {
-            let (index, at_ns) = (read.device_index, read.at.mono_ns);
-            let device = machine.devices.resolve(index, None, at_ns);
-            let provider = machine
-                .devices
-                .get(device)
-                .map_or(Provider::Other, Device::provider);
-            let owners = read.groups.iter();
-            let owners: Vec<_> = owners
-                .map(|group| owner_of(machine, device, group, foreign_pids, at_ns))
-                .collect();
-            let names = &mut machine.names;
-            self.read(device, provider, read, owners, names);
+            self.read(read, machine, foreign_pids);
         }
         self.gone
             .retain(|process, _| machine.processes.get(*process).is_some());
@@ -187,20 +174,6 @@ impl Groups {
     /// Whether the NIC counts the packets of a QP.
     pub(super) fn counts_packets_of(&self, key: &Key) -> bool {
         self.bound.get(&(key.device, key.qpn)) == Some(&true)
-    }
-
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for group in self.all.iter_mut().filter(|group| group.process == Some(from)) {
-            group.process = Some(to);
-        }
-        if let Some(gone) = self.gone.remove(&from) {
-            let sums = self.gone.entry(to).or_default();
-            for (name, total) in gone {
-                let sum = sums.entry(name).or_default();
-                *sum = sum.saturating_add(total);
-            }
-        }
     }
 
     /// Processes with a QP that has been there for a reading and is bound to no counter. In RESET it sends
@@ -264,53 +237,44 @@ impl Groups {
 
     pub(super) fn rows(&self, process: u64, devices: &Devices, now_ns: u64) -> Vec<CounterGroup> {
         let own = self.all.iter().filter(|group| group.process == Some(process));
-        own.map(|group| CounterGroup {
-            device: devices
-                .get(group.device)
-                .map_or_else(|| "?".into(), |device| Arc::clone(&device.name)),
-            port: group.port,
-            id: group.id,
-            mode: Arc::clone(&group.mode),
-            qps: Arc::clone(&group.qps),
-            counters: group
-                .counters
-                .iter()
-                .map(|(name, meter)| NamedCounter {
-                    name: Arc::clone(name),
-                    unit_bytes: None,
-                    help: devices
-                        .get(group.device)
-                        .and_then(|device| device.provider().entry(RawSource::Netlink, name).meaning()),
-                    counter: meter.counter(Source::Hw, now_ns),
-                })
-                .collect(),
-        })
-        .collect()
+        let row = |group: &Group| {
+            let device = devices.get(group.device);
+            let counter = |(name, meter): &(Arc<str>, Meter)| NamedCounter {
+                name: Arc::clone(name),
+                unit_bytes: None,
+                help: device.and_then(|device| device.provider.entry(RawSource::Netlink, name).meaning()),
+                counter: meter.counter(Source::Hw, now_ns),
+            };
+            CounterGroup {
+                device: device.map_or_else(|| "?".into(), |device| Arc::clone(&device.name)),
+                port: group.port,
+                id: group.id,
+                mode: Arc::clone(&group.mode),
+                qps: Arc::clone(&group.qps),
+                counters: group.counters.iter().map(counter).collect(),
+            }
+        };
+        own.map(row).collect()
     }
 
-    /// Takes over the counters of a device. `owners`: the process of each.
-    fn read(
-        &mut self,
-        device: u64,
-        provider: Provider,
-        read: DeviceGroups,
-        owners: Vec<Option<u64>>,
-        names: &mut Names,
-    ) {
+    /// Takes over the counters of a device.
+    fn read(&mut self, read: DeviceGroups, machine: &mut Machine, foreign_pids: bool) {
         let at = read.at;
-        if self
-            .read_at
-            .get(&device)
-            .is_some_and(|last| at.mono_ns <= last.mono_ns)
-        {
+        let device = machine.devices.resolve(read.device_index, None, at.mono_ns);
+        let known = machine.devices.get(device);
+        let provider = known.map_or(Provider::Other, |device| device.provider);
+        let last = self.read_at.entry(device).or_default();
+        if at.mono_ns <= last.mono_ns {
             return;
         }
-        self.read_at.insert(device, at);
+        *last = at;
         let (mut before, others): (Vec<Group>, Vec<Group>) = std::mem::take(&mut self.all)
             .into_iter()
             .partition(|group| group.device == device);
         self.all = others;
-        for (reading, process) in read.groups.into_iter().zip(owners) {
+        for reading in read.groups {
+            let process = owner_of(machine, device, &reading, foreign_pids, at.mono_ns);
+            let names = &mut machine.names;
             let same = |group: &Group| {
                 group.id == reading.id
                     && group.port == reading.port

@@ -75,7 +75,7 @@ impl Series {
 }
 
 /// Whether a point is a movement.
-pub(super) fn moves(tx: Option<f64>, rx: Option<f64>) -> bool {
+fn moves(tx: Option<f64>, rx: Option<f64>) -> bool {
     [tx, rx].into_iter().flatten().any(|value| value > 0.0)
 }
 

@@ -15,18 +15,18 @@ use crate::{
 /// Causes that the kernel side does not count: [`DECODE`] and [`CHANNEL`].
 const OURS: [&str; 2] = ["decode", "channel"];
 const CAUSES: usize = loss::COUNT as usize + OURS.len();
-const DECODE: usize = loss::COUNT as usize;
-const CHANNEL: usize = DECODE + 1;
+pub(super) const DECODE: usize = loss::COUNT as usize;
+pub(super) const CHANNEL: usize = DECODE + 1;
 
 /// Losses since start.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     seen: [u64; CAUSES],
     total: [u64; CAUSES],
-    /// When it was last reported that a call of a verb may be in no count.
-    calls_ns: Option<u64>,
+    /// When it was last reported that a call of a verb may be in no count; `None`: never.
+    pub(super) calls_ns: Option<u64>,
     /// When it was last reported that a record is missing; 0: never.
-    records_ns: u64,
+    pub(super) records_ns: u64,
     pub(super) overlooked: Overlooked,
     pub(super) floods: Shared<Flood>,
     pub(super) skipped: Option<Shared<Skipped>>,
@@ -82,16 +82,6 @@ impl Losses {
         }
     }
 
-    /// Cumulative count of messages that found the channel full.
-    pub(super) fn channel(&mut self, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
-        self.cumulative(CHANNEL, count, qps, now, out);
-    }
-
-    /// One record that could not be decoded.
-    pub(super) fn undecodable(&mut self, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
-        self.lost(DECODE, 1, qps, now, out);
-    }
-
     /// What the programs have seen: on a kernel that does not count skipped runs of them, those are found
     /// by it, see [`super::overlooked`].
     pub(super) fn seen(&mut self, seen: SeenByPrograms) {
@@ -143,14 +133,29 @@ impl Losses {
         self.floods = floods.into();
     }
 
-    fn cumulative(&mut self, cause: usize, count: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+    /// A cumulative count of what was lost by a cause.
+    pub(super) fn cumulative(
+        &mut self,
+        cause: usize,
+        count: u64,
+        qps: &mut Qps,
+        now: Now,
+        out: &mut dyn FnMut(&Event),
+    ) {
         // Less than before: two threads read the counts, and what the slower one read comes late.
         let delta = count.saturating_sub(self.seen[cause]);
         self.seen[cause] += delta;
         self.lost(cause, delta, qps, now, out);
     }
 
-    fn lost(&mut self, cause: usize, delta: u64, qps: &mut Qps, now: Now, out: &mut dyn FnMut(&Event)) {
+    pub(super) fn lost(
+        &mut self,
+        cause: usize,
+        delta: u64,
+        qps: &mut Qps,
+        now: Now,
+        out: &mut dyn FnMut(&Event),
+    ) {
         self.total[cause] = self.total[cause].saturating_add(delta);
         if delta > 0 && loses_calls(cause) {
             self.calls_ns = Some(now.mono_ns);
@@ -174,11 +179,6 @@ impl Losses {
             .fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// When it was last reported that a record is missing; 0: never.
-    pub(super) fn of_records_ns(&self) -> u64 {
-        self.records_ns
-    }
-
     /// How often a QP began to be without a counter slot.
     pub(super) fn without_slot(&self) -> u64 {
         self.total[loss::SLOT as usize]
@@ -192,11 +192,6 @@ impl Losses {
     /// Whether calls of some process were not counted.
     pub(super) fn verbs_incomplete(&self) -> bool {
         self.total[loss::VERB as usize] > 0
-    }
-
-    /// When it was last reported that a call of a verb may be in no count; `None`: never.
-    pub(super) fn of_calls_ns(&self) -> Option<u64> {
-        self.calls_ns
     }
 
     /// Every cause that happened.
@@ -301,7 +296,7 @@ mod tests {
     #[test]
     fn only_a_dump_that_began_after_the_loss_repairs() {
         let (mut losses, mut qps) = Tables::default();
-        losses.undecodable(&mut qps, at(10), &mut |_| ());
+        losses.lost(DECODE, 1, &mut qps, at(10), &mut |_| ());
         qps.repaired(9);
         assert!(qps.wants_repair());
         qps.repaired(10);

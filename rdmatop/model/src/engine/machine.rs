@@ -18,7 +18,7 @@ use super::{
     qps::{QpRef, Qps},
     tally::Tally,
 };
-use crate::input::{CountersSample, DevicesSample, ProcessFacts};
+use crate::input::{CountersSample, DevicesSample};
 
 /// The tables. A record, a slot or a dump of a QP concerns all of them.
 #[derive(Debug, Default)]
@@ -89,16 +89,6 @@ impl Machine {
         self.devices.counted(sample);
     }
 
-    /// Folds in facts about a process, by which two rows may turn out to be one: returns the uid of the row
-    /// that is no more, and that of the other.
-    pub(super) fn process(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
-        let (from, to) = self.processes.learn(facts, now_ns)?;
-        for qp in self.qps.iter_mut().filter(|qp| qp.process() == Some(from)) {
-            qp.edit().process_uid = Some(to);
-        }
-        Some((from, to))
-    }
-
     /// A process is gone from /proc.
     pub(super) fn process_gone(&mut self, pid: u32, start_ticks: Option<u64>, now_ns: u64) {
         let uid = self.processes.gone(pid, start_ticks, now_ns);
@@ -128,10 +118,8 @@ impl Machine {
     pub(super) fn forget(&mut self, now_ns: u64, config: &EngineConfig, programs: &Programs) {
         let linger_ns = config.linger_ns;
         self.qps.forget(now_ns, linger_ns, config.max_ended);
-        if programs.has_foreign_pids() {
-            self.processes.forget_idle(now_ns, linger_ns);
-        }
-        self.processes.forget(now_ns, linger_ns);
+        self.processes
+            .forget(now_ns, linger_ns, programs.has_foreign_pids());
     }
 
     /// What a record itself knows of the object's owner.

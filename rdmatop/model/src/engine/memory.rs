@@ -15,7 +15,7 @@ pub(super) struct Memory {
     base_ns: u64,
     recent: VecDeque<(u64, i128)>,
     /// Bytes of all registrations that records told, whether or not they are still registered.
-    registered: u64,
+    pub(super) registered: u64,
     /// A region of unknown size was registered or deregistered since the last dump.
     unknown: bool,
 }
@@ -48,21 +48,6 @@ impl Memory {
         self.base_ns = began_ns;
         self.recent.retain(|(ts_ns, _)| *ts_ns > began_ns);
         self.unknown = false;
-    }
-
-    /// Takes over the regions of what turned out to be the same process.
-    pub(super) fn absorb(&mut self, other: Self) {
-        if let Some(base) = other.base {
-            *self.base.get_or_insert(0) += base;
-        }
-        self.recent.extend(other.recent);
-        self.unknown |= other.unknown;
-        self.registered = self.registered.saturating_add(other.registered);
-    }
-
-    /// Bytes of all registrations that records told.
-    pub(super) fn registered(&self) -> u64 {
-        self.registered
     }
 
     /// Bytes now, `None` when unknown.
@@ -136,19 +121,6 @@ impl Regions {
             self.addresses.remove(&object);
         }
         ended
-    }
-
-    /// Two rows turn out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for region in self
-            .addresses
-            .values_mut()
-            .filter_map(|place| place.region.as_mut())
-        {
-            if region.process == Some(from) {
-                region.process = Some(to);
-            }
-        }
     }
 }
 

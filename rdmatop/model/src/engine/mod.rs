@@ -14,7 +14,7 @@ use rdmatop_common::event::{Record, kind};
 use super::{
     event::Event,
     findings::{Change, Limits},
-    input::{EbpfState, Input, Now, ProcessFacts, Timed},
+    input::{EbpfState, Input, Now, Timed},
     snapshot::{Facts, Snapshot},
 };
 
@@ -62,6 +62,7 @@ mod verbs;
 mod watched;
 mod work;
 
+use losses::{CHANNEL, DECODE};
 use unlisted::Makers;
 
 pub use logged::concerns;
@@ -111,9 +112,6 @@ pub struct EngineConfig {
     pub ebpf: EbpfState,
     /// What the rules of findings compare with.
     pub limits: Limits,
-    /// Whether rows of QPs have the states that records report in their timelines. Nobody reads them in a
-    /// trace without findings, and they take a tenth of what its events cost.
-    pub timelines: bool,
 }
 
 impl Default for EngineConfig {
@@ -124,7 +122,6 @@ impl Default for EngineConfig {
             nested_pids: false,
             ebpf: EbpfState::Starting,
             limits: Limits::default(),
-            timelines: true,
         }
     }
 }
@@ -154,8 +151,6 @@ pub struct Engine {
     devx: devx::Devx,
     /// Calls of verbs, by process.
     verbs: verbs::Verbs,
-    /// Connections of rdma_cm.
-    connections: connections::Connections,
     /// The state of our programs.
     programs: programs::Programs,
     /// What was lost.
@@ -207,16 +202,19 @@ impl Engine {
                 self.machine.devices.searched(&sample);
                 self.snapshots.openers(*sample);
             }
-            Input::BadRecord => self.losses.undecodable(&mut self.machine.qps, now, out),
+            Input::BadRecord => self.losses.lost(DECODE, 1, &mut self.machine.qps, now, out),
             Input::Ebpf(report) => {
                 self.programs.apply(*report, now_ns, &mut self.machine);
-                self.readings.note(self.programs.ebpf());
+                self.readings.note(&self.programs.ebpf);
             }
             Input::Losses(counts) => self.losses.kernel(&counts, &mut self.machine.qps, now, out),
             Input::Floods(floods) => self.losses.flooded(floods, now, out),
             Input::Seen(seen) => self.losses.seen(seen),
             Input::Skipped(skipped) => self.losses.skipped(skipped),
-            Input::ChannelDropped(count) => self.losses.channel(count, &mut self.machine.qps, now, out),
+            Input::ChannelDropped(count) => {
+                let qps = &mut self.machine.qps;
+                self.losses.cumulative(CHANNEL, count, qps, now, out);
+            }
             Input::Devices(mut sample) => {
                 self.losses.overlooked.devices(&sample);
                 self.readings.devices(&mut sample);
@@ -228,7 +226,7 @@ impl Engine {
             }
             Input::Qps(sample) => {
                 self.machine.dump(&sample, &self.programs, now_ns);
-                self.traffic.no_slot.shown(&self.programs.ebpf().state);
+                self.traffic.no_slot.shown(&self.programs.ebpf.state);
                 self.readings.qps(sample.errors);
             }
             Input::Psns(read) => {
@@ -251,7 +249,7 @@ impl Engine {
             Input::Process(facts) => {
                 let users = &mut self.snapshots.shares.users;
                 if let Some(facts) = users.learn(*facts, &self.machine.processes) {
-                    self.learn(&facts, now_ns);
+                    self.machine.processes.learn(&facts, now_ns);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
@@ -273,17 +271,7 @@ impl Engine {
             Input::Slow(notes) => self.readings.slow = notes,
             Input::SlowProcesses(notes) => self.readings.slow_processes = notes,
             Input::RoundHangs(cause) => self.readings.hangs = cause.map(|cause| *cause),
-            Input::Health(sample) => self.readings.apply(*sample, self.programs.ebpf()),
-        }
-    }
-
-    /// Folds in what /proc says of a process.
-    fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
-        if let Some((from, to)) = self.machine.process(facts, now_ns) {
-            self.groups.rename(from, to);
-            self.devx.rename(from, to);
-            self.snapshots.shares.rename(from, to);
-            self.verbs.rename(from, to);
+            Input::Health(sample) => self.readings.apply(*sample, &self.programs.ebpf),
         }
     }
 
@@ -297,16 +285,16 @@ impl Engine {
         }
         self.programs.events += 1;
         match record {
-            Record::Qp(record) => machine.qp_record(record, traffic, self.config.timelines, now, out),
+            Record::Qp(record) => machine.qp_record(record, traffic, now, out),
             Record::Object(record) => out(&machine.object_record(record, now)),
             Record::Devx(record) => {
                 if let Some(event) = self.devx.apply(record, machine, now) {
                     out(&event);
                 }
             }
-            Record::Cm(record) => out(&self.connections.apply(record, machine, now)),
+            Record::Cm(record) => out(&machine.cm_record(record, now)),
             Record::Verb(record) => {
-                if let Some(event) = self.verbs.failure(record, machine, now) {
+                if let Some(event) = verbs::Verbs::failure(record, machine, now) {
                     out(&event);
                 }
             }
@@ -319,7 +307,7 @@ impl Engine {
         let now_ns = now.mono_ns;
         self.machine.processes.count_again(now_ns);
         for facts in self.snapshots.shares.users.take_met(&self.machine.processes) {
-            self.learn(&facts, now_ns);
+            self.machine.processes.learn(&facts, now_ns);
         }
         let Self {
             machine,
@@ -330,7 +318,7 @@ impl Engine {
         } = self;
         let sweeps = self.traffic.look(losses, now_ns);
         let qps = snapshots.rows.qps(machine, &self.groups, sweeps);
-        let ebpf = &programs.ebpf().state;
+        let ebpf = &programs.ebpf.state;
         let (devices, mut ports) = machine.devices.rows(now_ns, sweeps.fresh, ebpf);
         if self.config.nested_pids {
             // The kernel does not list the QPs of other PID namespaces, and they are counted in the same
@@ -405,7 +393,7 @@ impl Engine {
             repair: self.wants_repair(),
             processes,
             openers: self.needs_openers()
-                || self.snapshots.shares.wants_contexts()
+                || self.snapshots.shares.wants_contexts
                     && self.machine.devices.lacks_contexts()
                     && self.snapshots.may_search(),
             locked,
@@ -416,7 +404,7 @@ impl Engine {
 
     /// As [`Needs::psns`].
     pub fn psns(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
-        self.snapshots.shares.psns_wanted()
+        Arc::clone(&self.snapshots.shares.batches.plan)
     }
 
     /// As [`Needs::repair`], for a round that asks for no processes.

@@ -11,39 +11,37 @@ const REMEMBERED: usize = 4096;
 /// Maps raw bytes to safe text. A known name costs a look-up, not an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    plain: SafeNames,
-    /// Names of kernel consumers, in brackets.
-    kernel: SafeNames,
+    /// Names, and those of kernel consumers, in brackets.
+    all: [HashMap<Box<[u8]>, Arc<str>>; 2],
 }
 
 impl Names {
     /// Safe text of raw bytes up to the first NUL, which ends a kernel string.
     pub(super) fn of(&mut self, raw: &[u8]) -> Arc<str> {
-        self.plain.get(raw, safe)
+        self.get(0, raw)
     }
 
     /// A kernel consumer's name, in brackets as `ps` shows kernel threads.
     pub(super) fn kernel(&mut self, raw: &[u8]) -> Arc<str> {
-        self.kernel.get(raw, |raw| format!("[{}]", safe(raw)))
+        self.get(1, raw)
     }
-}
 
-#[derive(Debug, Default)]
-struct SafeNames {
-    all: HashMap<Box<[u8]>, Arc<str>>,
-}
-
-impl SafeNames {
-    fn get(&mut self, raw: &[u8], make: impl FnOnce(&[u8]) -> String) -> Arc<str> {
+    fn get(&mut self, kernel: usize, raw: &[u8]) -> Arc<str> {
         let raw = raw.split(|byte| *byte == 0).next().unwrap_or_default();
-        if let Some(name) = self.all.get(raw) {
+        let known = &mut self.all[kernel];
+        if let Some(name) = known.get(raw) {
             return Arc::clone(name);
         }
-        if self.all.len() >= REMEMBERED {
-            self.all.clear();
+        if known.len() >= REMEMBERED {
+            known.clear();
         }
-        let name: Arc<str> = make(raw).into();
-        self.all.insert(raw.into(), Arc::clone(&name));
+        let name = if kernel > 0 {
+            format!("[{}]", safe(raw))
+        } else {
+            safe(raw)
+        };
+        let name: Arc<str> = name.into();
+        known.insert(raw.into(), Arc::clone(&name));
         name
     }
 }
@@ -58,14 +56,8 @@ pub(super) fn safe_opt(raw: Option<&String>) -> Option<Arc<str>> {
 
 /// A GUID as sysfs writes it: four groups of four hex digits.
 pub(super) fn guid(value: u64) -> String {
-    let group = |shift: u32| (value >> shift) & 0xffff;
-    format!(
-        "{:04x}:{:04x}:{:04x}:{:04x}",
-        group(48),
-        group(32),
-        group(16),
-        group(0)
-    )
+    let [a, b, c, d] = [48, 32, 16, 0].map(|shift| value >> shift & 0xffff);
+    format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
 }
 
 #[cfg(test)]
@@ -120,7 +112,7 @@ mod tests {
         for i in 0..10 * REMEMBERED {
             names.of(i.to_string().as_bytes());
         }
-        assert!(names.plain.all.len() <= REMEMBERED);
+        assert!(names.all[0].len() <= REMEMBERED);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use rdmatop_common::{counters::place, event::QpRecord};
 
 use super::{
-    devices::Device,
     flow::Flow,
     losses::Losses,
     machine::{Machine, credit},
@@ -151,7 +150,10 @@ impl Traffic {
         }
         let of = (qp.process(), qp.key.device);
         // What its driver's counts do not say of one that moves is not 0 of one that rests.
-        let unknown = machine.devices.get(of.1).map_or(0, Device::unknown);
+        let unknown = machine
+            .devices
+            .get(of.1)
+            .map_or(0, |device| device.provider.unknown());
         let nothing = Tally::knowing_all_but(unknown);
         qp.flow = Some(Flow::at_rest(&nothing));
         qp.edit().since_attach |= since_attach;
@@ -188,40 +190,43 @@ fn may_rest(qp: &Qp) -> bool {
     qp.flow.is_none() && qp.slot != Slot::Held && !qp.row().uncounted && qp.lives()
 }
 
-/// Some names of `all` QPs, in parentheses.
-fn in_parentheses(names: &[String], all: u64) -> String {
+/// So many QPs, with some of their names; `None` of none.
+fn named(all: u64, names: &[String]) -> Option<String> {
+    let (qps, list) = (count(all, "QP"), names.join(", "));
     match (names.is_empty(), all - names.len() as u64) {
-        (true, _) => String::new(),
-        (false, 0) => format!(" ({})", names.join(", ")),
-        (false, more) => format!(" ({} and {more} more)", names.join(", ")),
+        (true, 0) => None,
+        (true, _) => Some(qps),
+        (false, 0) => Some(format!("{qps} ({list})")),
+        (false, more) => Some(format!("{qps} ({list} and {more} more)")),
+    }
+}
+
+/// `now`: QPs that are not counted; if there are none, `past` were not.
+fn what(now: Option<String>, past: &str) -> String {
+    match now {
+        Some(qps) => {
+            format!("Not counted: work requests, bytes and latency of {qps}, and the sums they belong to")
+        }
+        None => format!("Not counted for a time: {past}, and the sums they belong to"),
     }
 }
 
 /// `now`: QPs that found no room in the tables and have no slot, some of them by name; `others`: there may be
 /// more, or they may be in no table yet.
 fn unlisted(now: u64, names: &[String], others: bool) -> Cause {
-    const SUMS: &str = "and the sums they belong to";
-    let named = in_parentheses(names, now);
-    let what = match (now, others) {
-        (0, false) => format!("Not counted for a time: some QPs, {SUMS}"),
-        (0, true) => format!("Not counted: work requests, bytes and latency of some QPs, {SUMS}"),
-        _ => format!(
-            "Not counted: work requests, bytes and latency of {}{named}, {SUMS}",
-            count(now, "QP")
-        ),
-    };
-    let remedy = match (others, now) {
-        (true, _) => {
-            "They are looked for as soon as there is room, and counted from then on. Started anew it makes room \
-             for twice as many QPs as there are then, or for as many as --max-qps says"
-        }
-        (false, 0) => "None is needed: there is room now, and those that still exist are counted",
-        (false, _) => "None is needed: each is counted from its next work request on",
+    let remedy = if others {
+        "They are looked for as soon as there is room, and counted from then on. Started anew it makes room \
+         for twice as many QPs as there are then, or for as many as --max-qps says"
+    } else {
+        "None is needed: there is room now, and each that still exists is counted from its next work request on"
     };
     Cause {
         id: CauseId::NoPlace,
         concerns: Concerns::Host,
-        what,
+        what: what(
+            named(now, names).or_else(|| others.then(|| "some QPs".into())),
+            "some QPs",
+        ),
         why: "they found the tables of QPs full".into(),
         remedy: remedy.into(),
     }
@@ -234,23 +239,11 @@ fn note(now: u64, names: &[String], lost: u64, nameless: u64, capacity: u32) -> 
         0 => "all counter slots".to_owned(),
         n => format!("all {n} counter slots"),
     };
-    let what = if now + nameless > 0 {
-        let named = in_parentheses(names, now + nameless);
-        format!(
-            "Not counted: work requests, bytes and latency of {}{named}, and the sums they belong to",
-            count(now + nameless, "QP")
-        )
-    } else {
-        format!(
-            "Not counted for a time: {}, and the sums they belong to",
-            count(lost, "QP")
-        )
-    };
     let more = capacity.max(1).saturating_mul(2).next_power_of_two();
     Cause {
         id: CauseId::NoSlot,
         concerns: Concerns::Host,
-        what,
+        what: what(named(now + nameless, names), &count(lost, "QP")),
         why: format!("{slots} were taken by other QPs that had moved"),
         remedy: step!(
             "A QP is counted again once others are destroyed. `sudo rdmatop --max-qps={}` has room for more: each QP takes 3 KiB \

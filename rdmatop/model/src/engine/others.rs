@@ -21,32 +21,35 @@ use crate::{
 /// Ended queue pairs are in the list of all for longer than this, ns: so long may an interval be.
 const LONGEST_NS: u64 = 4_000_000_000;
 
-/// What a counter has counted, sent and received.
+/// What a counter has counted of what was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
-    pub(super) bytes: [u64; 2],
-    pub(super) packets: [u64; 2],
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
 }
 
 /// Counters on a port, by process and id.
 pub(super) type OnPort = BTreeMap<(u64, u32), Counted>;
 
-/// A reading of the bytes of a port and, at `at`, of the counters that are bound there.
+/// A reading of the bytes that a port has sent and, at `at`, of the counters that are bound there.
+///
+/// Of what was received a counter may have what a queue pair here sent to one of its numbers, unseen by the
+/// port: whoever sends needs no part in that connection.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
-    pub(super) bytes: [Option<(u64, ReadAt)>; 2],
+    pub(super) sent: Option<(u64, ReadAt)>,
     pub(super) at: ReadAt,
     pub(super) counted: OnPort,
 }
 
-/// What two readings say of a direction.
+/// What two readings say.
 #[derive(Clone, Debug)]
-struct Way {
-    /// Bytes of the port each second.
+pub(super) struct Rest {
+    /// What the port sent each second.
     port: f64,
-    /// Payload of each process each second.
+    /// Of which this payload was each process's.
     payload: BTreeMap<u64, f64>,
-    /// The part of the time in which the counters may have counted what the port did not.
+    /// In so long a part of the time the counters may have counted what the port did not.
     outside: f64,
 }
 
@@ -56,14 +59,14 @@ pub(super) struct Others {
     last: Option<Reading>,
     /// Since when that is known, ns.
     since_ns: Option<u64>,
-    ways: [Option<Way>; 2],
+    rest: Option<Rest>,
     until_ns: u64,
 }
 
 impl Reading {
-    /// What this reading and a later one say of a direction.
-    fn until(&self, new: &Self, way: usize) -> Option<Way> {
-        let ((before, from), (now, to)) = (self.bytes[way]?, new.bytes[way]?);
+    /// What this reading and a later one say.
+    fn until(&self, new: &Self) -> Option<Rest> {
+        let ((before, from), (now, to)) = (self.sent?, new.sent?);
         let elapsed = to.mono_ns.checked_sub(from.mono_ns);
         let elapsed = elapsed.filter(|ns| (MIN_INTERVAL_NS..LONGEST_NS).contains(ns))?;
         let seconds = elapsed as f64 / SECOND as f64;
@@ -74,13 +77,13 @@ impl Reading {
         let mut payload: BTreeMap<u64, f64> = BTreeMap::new();
         for (key, now) in &new.counted {
             let moved = self.counted.get(key).and_then(|before| {
-                let packets = now.packets[way].checked_sub(before.packets[way])?;
-                let bytes = now.bytes[way].checked_sub(before.bytes[way])?;
+                let packets = now.packets.checked_sub(before.packets)?;
+                let bytes = now.bytes.checked_sub(before.bytes)?;
                 Some((bytes as f64 - packets as f64 * HEADERS).max(0.0))
             });
             *payload.entry(key.0).or_default() += moved.unwrap_or(0.0) / seconds;
         }
-        Some(Way {
+        Some(Rest {
             port: per_second(now.checked_sub(before)?, elapsed),
             payload,
             outside: early.saturating_add(late) as f64 / elapsed as f64,
@@ -91,66 +94,40 @@ impl Reading {
 impl Others {
     /// Takes over a reading, if it is a new one.
     pub(super) fn read(&mut self, new: Reading) {
-        if self.last.as_ref().is_some_and(|last| last.at == new.at) {
+        let last = self.last.as_ref();
+        if last.is_some_and(|last| last.at == new.at) {
             return;
         }
-        let last = self.last.as_ref();
-        // Of what was received a counter may have what a queue pair here sent to one of its numbers, unseen
-        // by the port: whoever sends needs no part in that connection.
-        self.ways = [last.and_then(|last| last.until(&new, 0)), None];
+        self.rest = last.and_then(|last| last.until(&new));
         self.since_ns = last.map(|last| last.at.mono_ns.saturating_sub(last.at.within_ns));
         // As long as the port's rate is shown between two readings.
         self.until_ns = new.at.mono_ns.saturating_add(LONGEST_NS);
         self.last = Some(new);
     }
 
-    /// What is known at `now_ns`, where the link carries so many bits each second. Of the queue pairs `qps`
-    /// of the device, whose ports are `ports`, each change since `told_ns` was seen.
-    pub(super) fn rests<'a>(
+    /// What is known at `now_ns`. Of the queue pairs `qps` of the device, whose ports are `ports`, each
+    /// change since `told_ns` was seen.
+    pub(super) fn rest<'a>(
         &self,
-        link: Option<u64>,
         qps: impl Iterator<Item = &'a QpRow>,
         ports: &[&PortRow],
         (told_ns, now_ns): (u64, u64),
-    ) -> [Option<Rest>; 2] {
-        let since_ns = self.since_ns.filter(|_| now_ns <= self.until_ns);
-        let leave = since_ns.and_then(|since_ns| leave(qps, ports, told_ns, since_ns));
-        let Some((leave, link)) = leave.zip(link) else {
-            return [None, None];
-        };
-        [0, 1].map(|way| {
-            let known = self.ways[way].as_ref()?;
-            let mut payload = known.payload.clone();
-            payload.retain(|process, _| leave.contains(process));
-            let sum: f64 = payload.values().sum();
-            // More than the port: then they count other things than it does.
-            (sum <= known.port).then(|| Rest {
-                port: known.port,
-                payload,
-                sum,
-                outside: known.outside * link as f64 / 8.0,
-            })
-        })
+    ) -> Option<Rest> {
+        let since_ns = self.since_ns.filter(|_| now_ns <= self.until_ns)?;
+        let leave = leave(qps, ports, told_ns, since_ns)?;
+        let mut rest = self.rest.clone()?;
+        rest.payload.retain(|process, _| leave.contains(process));
+        // More than the port: then they count other things than it does.
+        (rest.payload.values().sum::<f64>() <= rest.port).then_some(rest)
     }
 }
 
-/// What is left of a direction of a port.
-#[derive(Debug)]
-pub(super) struct Rest {
-    /// What the port moved each second.
-    port: f64,
-    /// Of which this was each process's.
-    payload: BTreeMap<u64, f64>,
-    sum: f64,
-    /// But for so many bytes each second.
-    outside: f64,
-}
-
 impl Rest {
-    /// What a process moved at most each second; `rate` is that of the port now.
-    pub(super) fn of(&self, process: u64, rate: f64) -> Option<f64> {
-        let own = self.payload.get(&process).copied().unwrap_or(0.0);
-        let others = self.sum - own - self.outside;
+    /// What a process sent at most each second, where the link carries so many bits; `rate` is that of the
+    /// port now.
+    pub(super) fn of(&self, process: u64, rate: f64, link: u64) -> Option<f64> {
+        let others = self.payload.iter().filter(|(other, _)| **other != process);
+        let others = others.map(|(_, payload)| payload).sum::<f64>() - self.outside * link as f64 / 8.0;
         // It has changed since: nobody knows by whom.
         let changed = (rate - self.port).abs() > super::shares::CHANGED * rate;
         (others > 0.0 && !changed).then_some(self.port - others)
@@ -249,8 +226,8 @@ mod tests {
         }
     }
 
-    fn rests(others: &Others, rows: &[QpRow], now_ns: u64) -> [Option<Rest>; 2] {
-        others.rests(Some(LINK_BITS), rows.iter(), &[&port()], (0, now_ns))
+    fn rest(others: &Others, rows: &[QpRow], now_ns: u64) -> Option<Rest> {
+        others.rest(rows.iter(), &[&port()], (0, now_ns))
     }
 
     proptest! {
@@ -293,8 +270,8 @@ mod tests {
                         let port = packets * (payload + user.headers[0]);
                         port_bytes[later] += port;
                         own_port[number][later] += port;
-                        counted[number][later].bytes[0] += packets * (payload + user.headers[1]);
-                        counted[number][later].packets[0] += packets;
+                        counted[number][later].bytes += packets * (payload + user.headers[1]);
+                        counted[number][later].packets += packets;
                     }
                 }
             }
@@ -306,13 +283,13 @@ mod tests {
             for (port, counters) in places {
                 let bound = (0_u64..).zip(&users).zip(&counted).filter(|((_, user), _)| user.is_bound);
                 others.read(Reading {
-                    bytes: [Some((port_bytes[port], read_at[port])), None],
+                    sent: Some((port_bytes[port], read_at[port])),
                     at: read_at[counters],
                     counted: bound.map(|((number, _), counted)| ((number, 7), counted[counters])).collect(),
                 });
             }
             let rows: Vec<QpRow> = (0..users.len() as u64).map(row).collect();
-            let [Some(rest), None] = rests(&others, &rows, read_at[3].mono_ns) else {
+            let Some(rest) = rest(&others, &rows, read_at[3].mono_ns) else {
                 return Ok(());
             };
             let (from, to) = (places[0].0, places[1].0);
@@ -320,7 +297,7 @@ mod tests {
             let rate = (port_bytes[to] - port_bytes[from]) as f64 / seconds;
             for (process, own) in (0_u64..).zip(&own_port) {
                 let truth = (own[to] - own[from]) as f64 / seconds;
-                if let Some(most) = rest.of(process, rate) {
+                if let Some(most) = rest.of(process, rate, LINK_BITS) {
                     prop_assert!(most >= truth * (1.0 - 1e-9) - 1.0, "{} of {}: {:?}", most, truth, rest);
                 }
             }
@@ -334,14 +311,11 @@ mod tests {
         for second in 1..3 {
             let of = |packets: u64| packets * (second - 1);
             let counted = Counted {
-                bytes: [of(packets * 4162), 0],
-                packets: [of(packets), 0],
+                bytes: of(packets * 4162),
+                packets: of(packets),
             };
             others.read(Reading {
-                bytes: [
-                    Some((of((packets + 1_000_000) * 4158), (second * SECOND).into())),
-                    None,
-                ],
+                sent: Some((of((packets + 1_000_000) * 4158), (second * SECOND).into())),
                 at: (second * SECOND + MILLI).into(),
                 counted: [((1, 7), counted)].into(),
             });
@@ -353,24 +327,22 @@ mod tests {
     fn what_is_counted_of_others_is_taken_off_but_for_headers() {
         let others = sent(2_000_000);
         let rate = 3e6 * 4158.0;
-        let rest = |rows: &[QpRow], process: u64, rate: f64| {
-            rests(&others, rows, 2 * SECOND)[0]
-                .as_ref()
-                .and_then(|rest| rest.of(process, rate))
+        let most = |rows: &[QpRow], process: u64, rate: f64| {
+            let rest = rest(&others, rows, 2 * SECOND)?;
+            rest.of(process, rate, LINK_BITS)
         };
         let rows = [row(1), row(2)];
-        let most = rest(&rows, 2, rate).unwrap();
+        let of_two = most(&rows, 2, rate).unwrap();
         let expected = rate - 2e6 * (4162.0 - HEADERS) + LINK_BITS as f64 / 8.0 / 1000.0;
-        assert!((most - expected).abs() < 1.0, "{most} {expected}");
-        assert!(most < 1.06 * 1e6 * 4158.0, "{most}");
-        assert_eq!(rest(&rows, 1, rate), None, "of the other nothing is counted");
-        assert_eq!(rest(&rows, 2, rate * 1.2), None, "the port is faster now");
-        assert!(rests(&others, &rows, 9 * SECOND)[0].is_none(), "long ago");
-        assert!(others.rests(None, rows.iter(), &[&port()], (0, 2 * SECOND))[0].is_none());
+        assert!((of_two - expected).abs() < 1.0, "{of_two} {expected}");
+        assert!(of_two < 1.06 * 1e6 * 4158.0, "{of_two}");
+        assert_eq!(most(&rows, 1, rate), None, "of the other nothing is counted");
+        assert_eq!(most(&rows, 2, rate * 1.2), None, "the port is faster now");
+        assert!(rest(&others, &rows, 9 * SECOND).is_none(), "long ago");
         let with = |change: fn(&mut QpRow)| {
             let mut rows = rows.clone();
             change(&mut rows[0]);
-            rest(&rows, 2, rate)
+            most(&rows, 2, rate)
         };
         assert!(with(|qp| qp.port = Some(1)).is_some());
         assert!(
@@ -389,17 +361,17 @@ mod tests {
         }
         let mut unknown = port();
         unknown.gids = None;
-        assert!(others.rests(Some(LINK_BITS), rows.iter(), &[&unknown], (0, 2 * SECOND))[0].is_none());
-        let untold = others.rests(Some(LINK_BITS), rows.iter(), &[&port()], (5, 2 * SECOND));
+        assert!(others.rest(rows.iter(), &[&unknown], (0, 2 * SECOND)).is_none());
+        let untold = others.rest(rows.iter(), &[&port()], (5, 2 * SECOND));
         assert!(
-            untold[0].as_ref().is_none_or(|rest| rest.of(2, rate).is_none()),
+            untold.is_none_or(|rest| rest.of(2, rate, LINK_BITS).is_none()),
             "its peer may be another"
         );
         // What the counters count is not what the port does.
         let mut rows = rows.to_vec();
         rows.push(row(3));
         let mut others = others;
-        others.ways[0].as_mut().unwrap().payload.insert(3, rate);
-        assert!(rests(&others, &rows, 2 * SECOND)[0].is_none());
+        others.rest.as_mut().unwrap().payload.insert(3, rate);
+        assert!(rest(&others, &rows, 2 * SECOND).is_none());
     }
 }

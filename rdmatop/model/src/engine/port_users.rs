@@ -79,30 +79,17 @@ impl Port {
         // While nobody says who has the device open, no process is known to have closed it. Others are any of
         // whom nobody knows.
         if openers.iter().any(|opener| opener.user == User::Unknown) {
-            let lives = |uid: u64| {
-                processes
-                    .get(uid)
-                    .is_some_and(|process| process.ended_ns.is_none())
-            };
             for (user, (last, _)) in &mut self.hidden {
-                if matches!(user, User::Process(uid) if lives(*uid)) {
+                if matches!(user, User::Process(uid) if !processes.has_ended(Some(*uid))) {
                     *last = now;
                 }
             }
         }
         for opener in openers {
-            match opener.unlisted {
-                Some(why) => {
-                    self.hidden.insert(opener.user, (now, why));
-                }
-                None if self
-                    .hidden
-                    .get(&opener.user)
-                    .is_some_and(|(_, why)| *why == Unlisted::Unknown) =>
-                {
-                    self.hidden.remove(&opener.user);
-                }
-                None => {}
+            match (opener.unlisted, self.hidden.get(&opener.user)) {
+                (Some(why), _) => _ = self.hidden.insert(opener.user, (now, why)),
+                (None, Some((_, Unlisted::Unknown))) => _ = self.hidden.remove(&opener.user),
+                _ => {}
             }
         }
     }
@@ -114,12 +101,8 @@ impl Port {
         let (Some(user @ User::Process(process)), None) = (all.next(), all.next()) else {
             return None;
         };
-        let alone = || {
-            openers
-                .iter()
-                .all(|opener| opener.user == *user || opener.all_seen)
-        };
-        (self.users.contains_key(user) || alone()).then_some(*process)
+        let mut others = openers.iter().filter(|opener| opener.user != *user);
+        (self.users.contains_key(user) || others.all(|opener| opener.all_seen)).then_some(*process)
     }
 }
 
@@ -208,18 +191,6 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for port in self.ports.values_mut() {
-            if let Some(last) = port.users.remove(&User::Process(from)) {
-                port.users.insert(User::Process(to), last);
-            }
-            if let Some(last) = port.hidden.remove(&User::Process(from)) {
-                port.hidden.insert(User::Process(to), last);
-            }
-        }
-    }
-
     /// Keeps what /proc said of a process without a row that was asked for; returns the facts of others.
     pub(super) fn learn(&mut self, mut facts: ProcessFacts, processes: &Processes) -> Option<ProcessFacts> {
         if processes.holder(facts.pid).is_some() || !self.asked.contains_key(&facts.pid) {
@@ -239,12 +210,9 @@ impl Users {
 
     /// The facts of processes that have a row now.
     pub(super) fn take_met(&mut self, processes: &Processes) -> Vec<ProcessFacts> {
-        let met = self
-            .strangers
-            .keys()
-            .filter(|pid| processes.holder(**pid).is_some());
-        let met: Vec<u32> = met.copied().collect();
-        met.iter().filter_map(|pid| self.strangers.remove(pid)).collect()
+        let has_row = |pid: &u32, _: &mut ProcessFacts| processes.holder(*pid).is_some();
+        let met = self.strangers.extract_if(.., has_row);
+        met.map(|(_, facts)| facts).collect()
     }
 
     /// Processes whose facts are wanted.

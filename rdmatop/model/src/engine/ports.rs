@@ -15,7 +15,7 @@ use crate::{
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
-use rdmatop_base::order::{Gather as _, Ordered as _};
+use rdmatop_base::order::Ordered as _;
 use rdmatop_base::wire_bytes;
 
 /// The counter of READs that peers made (mlx5).
@@ -30,10 +30,6 @@ pub(super) struct Port {
     counters: Vec<PortCounter>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
     places: Vec<Option<usize>>,
-    /// Places in `counters` of what each role is made of, by [`Role`].
-    roles: [Vec<usize>; Role::ALL.len()],
-    /// The counters as the last row has them.
-    shown: Shared<NamedCounter>,
     /// Packets both ways at the last dump of QPs, and when that began.
     at_dump: Option<(u64, u64)>,
     provider: Provider,
@@ -49,6 +45,8 @@ struct PortCounter {
     from: RawSource,
     /// What its driver's table says of it.
     entry: &'static Entry,
+    /// The role that it is a part of, and in which way.
+    part: Option<(Role, u8)>,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
     /// Of a number that may fall, which it was at the last reading.
@@ -62,6 +60,7 @@ impl PortCounter {
     fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
         Self {
             raw: Arc::clone(&raw.name),
+            part: provider.part(&shown),
             shown,
             from: raw.source,
             entry: provider.entry(raw.source, &raw.name),
@@ -174,10 +173,6 @@ impl Port {
     /// Makes a place for each counter of a reading, and keeps those that were there.
     fn lay_out(&mut self, counters: &[RawReading], provider: Provider) {
         let before = std::mem::take(&mut self.counters);
-        let mut before: BTreeMap<Arc<str>, PortCounter> = before
-            .into_iter()
-            .map(|held| (Arc::clone(&held.shown), held))
-            .gather();
         let mut held: BTreeMap<Arc<str>, (PortCounter, usize)> = BTreeMap::new();
         // Netlink before sysfs: one name read from both is one counter.
         let mut order: Vec<usize> = (0..counters.len()).collect();
@@ -188,10 +183,12 @@ impl Port {
             if held.contains_key(&shown) {
                 continue;
             }
-            let kept = before.remove(&shown).filter(|kept| kept.from == raw.source);
             let mut new = PortCounter::new(raw, Arc::clone(&shown), provider);
-            if !new.entry.is_gauge() {
-                new.meter = kept.and_then(|kept| kept.meter);
+            let kept = before
+                .iter()
+                .find(|kept| kept.shown == shown && kept.from == raw.source);
+            if let Some(kept) = kept.filter(|_| !new.entry.is_gauge()) {
+                new.meter = kept.meter;
             }
             held.insert(shown, (new, at));
         }
@@ -202,25 +199,16 @@ impl Port {
             }
             self.counters.push(held);
         }
-        // Their units and meanings may be others.
-        self.shown = Shared::default();
         self.provider = provider;
-        self.roles = Role::ALL.map(|role| self.places_of(role));
     }
 
-    /// Places of the counters that a role is the sum of.
-    fn places_of(&self, role: Role) -> Vec<usize> {
-        let place = |name: &str| {
-            self.counters
-                .binary_search_by(|held| (*held.shown).cmp(name))
-                .ok()
+    /// The counters that a role is the sum of: those of the best way of which there is any.
+    fn parts(&self, role: Role) -> impl Iterator<Item = &PortCounter> {
+        let of = move |way| {
+            let counters = self.counters.iter();
+            counters.filter(move |held| held.part == Some((role, way)))
         };
-        self.provider
-            .ways(role)
-            .into_iter()
-            .map(|names| names.filter_map(place).collect::<Vec<_>>())
-            .find(|places| !places.is_empty())
-            .unwrap_or_default()
+        of(u8::from(of(0).next().is_none()))
     }
 
     /// The row at `now_ns`; adds a point to the history. `counted`: bytes sent and received and packets sent
@@ -231,7 +219,6 @@ impl Port {
         counted: [Option<Counter>; 3],
         now_ns: u64,
     ) -> PortRow {
-        let counters = self.shown(now_ns);
         let role = |role| self.role(&[role], now_ns);
         let [wr_tx_bytes, wr_rx_bytes, retransmits] = counted;
         let mut row = PortRow {
@@ -256,7 +243,7 @@ impl Port {
             all_of_rdma: self.provider.counts_all_of_rdma(),
             ib_packets: self.provider.has_ib_packets(),
             rdma_alone: self.provider.counts_rdma_alone(self.row.link_layer.as_deref()),
-            counters,
+            counters: self.shown(now_ns),
             gauges: self.gauges(),
             ..self.row.clone()
         };
@@ -302,29 +289,17 @@ impl Port {
         }
     }
 
-    /// All counters at `now_ns`. Those of a port at rest are the same from row to row.
-    fn shown(&mut self, now_ns: u64) -> Shared<NamedCounter> {
-        let counters = || {
-            self.counters
-                .iter()
-                .filter_map(|held| Some((held, held.counter(now_ns)?)))
-        };
-        let mut shown = self.shown.iter();
-        let same = counters().all(|(held, counter)| {
-            shown
-                .next()
-                .is_some_and(|shown| Arc::ptr_eq(&shown.name, &held.shown) && shown.counter == counter)
-        });
-        if !same || shown.next().is_some() {
-            let list = counters().map(|(held, counter)| NamedCounter {
+    /// All counters at `now_ns`.
+    fn shown(&self, now_ns: u64) -> Shared<NamedCounter> {
+        let shown = |held: &PortCounter| {
+            Some(NamedCounter {
                 name: Arc::clone(&held.shown),
                 unit_bytes: held.entry.unit_bytes(),
                 help: held.entry.meaning(),
-                counter,
-            });
-            self.shown = list.collect();
-        }
-        self.shown.clone()
+                counter: held.counter(now_ns)?,
+            })
+        };
+        self.counters.iter().filter_map(shown).collect()
     }
 
     /// The numbers that may fall.
@@ -354,14 +329,13 @@ impl Port {
         })
     }
 
-    /// Bytes that it has counted, sent and received, and when that was read; `None` where they are not
-    /// counted, or not all.
-    pub(super) fn bytes(&self, now_ns: u64) -> [Option<(u64, ReadAt)>; 2] {
-        [Role::TxBytes, Role::RxBytes].map(|role| {
-            let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;
-            let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
-            Some((counter.total, first.meter.as_ref()?.read_at()?))
-        })
+    /// Bytes that it has sent, and when that was read; `None` where they are not counted, or not all.
+    pub(super) fn sent(&self, now_ns: u64) -> Option<(u64, ReadAt)> {
+        let counter = self
+            .role(&[Role::TxBytes], now_ns)
+            .filter(|counter| !counter.partial)?;
+        let first = self.parts(Role::TxBytes).next()?;
+        Some((counter.total, first.meter.as_ref()?.read_at()?))
     }
 
     /// What it has counted, and when that was read; `None` where packets or bytes are not counted, or not
@@ -369,16 +343,16 @@ impl Port {
     pub(super) fn totals(&self, now_ns: u64) -> Option<PortTotals> {
         let of = |role: Role| {
             let counter = self.role(&[role], now_ns).filter(|counter| !counter.partial)?;
-            let first = self.counters.get(*self.roles.get(role as usize)?.first()?)?;
+            let first = self.parts(role).next()?;
             Some((counter.total, first.meter.as_ref()?.at_ns()))
         };
         let named = |name: &str| {
             let held = self.counters.iter().find(|held| *held.shown == *name)?;
             Some(held.counter(now_ns)?.total)
         };
-        let (counted, more) = self.provider.sent_again();
-        let again = counted.iter().map(|name| named(name)).sum::<Option<u64>>();
-        let more: u64 = more.iter().filter_map(|name| named(name)).sum();
+        let [counted, more] = self.provider.sent_again();
+        let again = counted.split_whitespace().map(named).sum::<Option<u64>>();
+        let more: u64 = more.split_whitespace().filter_map(named).sum();
         Some(PortTotals {
             packets: [of(Role::TxPackets)?, of(Role::RxPackets)?],
             bytes: [of(Role::TxBytes)?, of(Role::RxBytes)?],
@@ -392,10 +366,7 @@ impl Port {
 
     /// The sum of the counters that make up roles. Where some of them cannot be read, a lower bound.
     fn role(&self, roles: &[Role], now_ns: u64) -> Option<Counter> {
-        let parts = || {
-            let places = roles.iter().filter_map(|role| self.roles.get(*role as usize));
-            places.flatten().filter_map(|place| self.counters.get(*place))
-        };
+        let parts = || roles.iter().flat_map(|role| self.parts(*role));
         let sum = parts()
             .filter_map(|held| held.in_bytes(now_ns))
             .reduce(Counter::plus)?;

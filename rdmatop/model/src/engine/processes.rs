@@ -22,8 +22,6 @@ use crate::{
 };
 use rdmatop_base::order::Gather as _;
 
-/// Names of threads kept for one process.
-const ALIASES: usize = 8;
 /// Devices kept of those on which a process has no QP any more.
 const DEVICES_LEFT: usize = 64;
 /// After so long the mappings of a process that registers memory are counted again, ns.
@@ -41,8 +39,6 @@ pub(super) struct Process {
     start_ticks: Option<u64>,
     /// The start of the process as the kernel side reports it.
     pub(super) start_ns: Option<u64>,
-    /// The process of the same pid that this one may turn out to be.
-    split_of: Option<u64>,
     pub(super) ended_ns: Option<u64>,
     /// Since when it has done nothing and owned no QP, where only records show it.
     idle_ns: Option<u64>,
@@ -53,7 +49,6 @@ pub(super) struct Process {
     pub(super) born_ns: u64,
     /// When /proc was last read for this process; 0: never.
     pub(super) read_ns: u64,
-    aliases: Vec<Arc<str>>,
     /// What /proc said, as views see it: the rest of the row is elsewhere.
     pub(super) facts: ProcessRow,
     /// Living QPs by generation of the device.
@@ -125,49 +120,37 @@ impl Processes {
         last_words.unwrap_or_else(|| self.user(pid, None, ts_ns))
     }
 
-    /// The process that a user's object of `ts_ns` belongs to.
-    ///
-    /// A name that the process is not known to have, after its facts were read, may mean a reused pid: it is
-    /// then another process until /proc says that it is the same.
+    /// The process that a user's object of `ts_ns` belongs to: the holder of the pid, unless it had ended by
+    /// then.
     pub(super) fn user(&mut self, pid: u32, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
-        if let Some(uid) = self.holder(pid)
-            && let Some(process) = self.all.get_mut(&uid)
-        {
-            process.idle_ns = None;
-            let gone = process.ended_ns.is_some_and(|ended| ts_ns > ended);
-            let strange = process.start_ticks.is_some()
-                && comm.is_some_and(|comm| *comm != process.comm && !process.aliases.contains(comm));
-            if !gone && !strange {
-                if let Some(comm) = comm {
-                    self.name(uid, comm);
-                }
-                return uid;
-            }
-            let split_of = (!gone).then_some(uid);
-            return self.add_user(pid, comm, split_of);
+        let holder = self.holder(pid).and_then(|uid| self.all.get_mut(&uid));
+        let there = holder.filter(|process| process.ended_ns.is_none_or(|ended| ts_ns <= ended));
+        let Some(process) = there else {
+            return self.add_user(pid, comm);
+        };
+        process.idle_ns = None;
+        let uid = process.uid;
+        if let Some(comm) = comm {
+            self.name(uid, comm);
         }
-        self.add_user(pid, comm, None)
+        uid
     }
 
     /// A record has the name of a process of which only the PID was known.
     pub(super) fn name(&mut self, uid: u64, comm: &Arc<str>) {
-        if let Some(process) = self.all.get_mut(&uid)
-            && !process.named
-        {
-            process.comm = Arc::clone(comm);
-            process.named = true;
-            self.renamed.insert(uid);
-        }
+        self.rename(uid, comm, |process| !process.named);
     }
 
     /// The process's first thread was named `comm` at `ts_ns`: that is the process's name and replaces the
     /// one from /proc. A shell that forks a program is read under the shell's name until the exec, and a
     /// short program is never read again.
     pub(super) fn called(&mut self, uid: u64, comm: &Arc<str>, ts_ns: u64) {
-        if let Some(process) = self.all.get_mut(&uid)
-            && process.comm != *comm
-            && process.read_ns < ts_ns
-        {
+        self.rename(uid, comm, |process| process.read_ns < ts_ns);
+    }
+
+    fn rename(&mut self, uid: u64, comm: &Arc<str>, may: impl FnOnce(&Process) -> bool) {
+        let process = self.all.get_mut(&uid);
+        if let Some(process) = process.filter(|process| process.comm != *comm && may(process)) {
             process.comm = Arc::clone(comm);
             process.named = true;
             self.renamed.insert(uid);
@@ -178,7 +161,7 @@ impl Processes {
     fn started(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
         let uid = match self.by_start.get(&(pid, start_ns)) {
             Some(uid) => *uid,
-            None => self.start(pid, start_ns, comm, ts_ns),
+            None => self.start(pid, (start_ns / TICK_NS, Some(start_ns)), comm, ts_ns),
         };
         if let Some(process) = self.all.get_mut(&uid) {
             process.idle_ns = None;
@@ -189,59 +172,63 @@ impl Processes {
         uid
     }
 
-    /// A start time that was not known before: it belongs to the PID's holder if that one's start is not
-    /// known, else to another process.
-    fn start(&mut self, pid: u32, start_ns: u64, comm: Option<&Arc<str>>, ts_ns: u64) -> u64 {
-        let ticks = start_ns / TICK_NS;
+    /// A start time that was not known before, in ticks and as the kernel side reports it: it belongs to the
+    /// PID's holder if that one's start is not known, else to another process.
+    fn start(
+        &mut self,
+        pid: u32,
+        (ticks, start_ns): (u64, Option<u64>),
+        comm: Option<&Arc<str>>,
+        ts_ns: u64,
+    ) -> u64 {
         let holder = self.holder(pid);
-        let mut is_newest = true;
-        if let Some(process) = holder.and_then(|uid| self.all.get_mut(&uid)) {
-            let is_it = process.start_ns.is_none()
+        let process = holder.and_then(|uid| self.all.get(&uid));
+        let is_it = process.is_some_and(|process| {
+            process.start_ns.is_none()
                 && match process.start_ticks {
                     Some(known) => known == ticks,
                     None => process.ended_ns.is_none_or(|ended| ts_ns <= ended),
-                };
-            if is_it {
-                process.start_ns = Some(start_ns);
-                process.start_ticks = Some(ticks);
-                self.by_start.insert((pid, start_ns), process.uid);
-                return process.uid;
-            }
-            is_newest = match process.start_ns {
-                Some(known) => known < start_ns,
-                None => process.start_ticks.is_none_or(|known| known < ticks),
-            };
-        }
-        let uid = if is_newest {
+                }
+        });
+        let is_newest = process.is_none_or(|process| match process.start_ns.zip(start_ns) {
+            Some((known, start_ns)) => known < start_ns,
+            None => process.start_ticks.is_none_or(|known| known < ticks),
+        });
+        let uid = match holder {
+            Some(holder) if is_it => holder,
             // The earlier holder of the number has ended.
-            if let Some(holder) = holder {
-                self.end(holder, ts_ns);
+            holder if is_newest => {
+                if let Some(holder) = holder {
+                    self.end(holder, ts_ns);
+                }
+                self.add_user(pid, comm)
             }
-            self.add_user(pid, comm, None)
-        } else {
-            let uid = self.add_named(pid, comm, None);
-            self.end(uid, ts_ns);
-            uid
+            _ => {
+                let uid = self.add_named(pid, comm);
+                self.end(uid, ts_ns);
+                uid
+            }
         };
         if let Some(process) = self.all.get_mut(&uid) {
-            process.start_ns = Some(start_ns);
-            process.start_ticks = Some(ticks);
+            (process.start_ticks, process.start_ns) = (Some(ticks), start_ns);
         }
-        self.by_start.insert((pid, start_ns), uid);
+        if let Some(start_ns) = start_ns {
+            self.by_start.insert((pid, start_ns), uid);
+        }
         uid
     }
 
-    fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
-        let uid = self.add_named(pid, comm, split_of);
+    fn add_user(&mut self, pid: u32, comm: Option<&Arc<str>>) -> u64 {
+        let uid = self.add_named(pid, comm);
         self.by_pid.insert(pid, uid);
         self.wanted.push(pid);
         uid
     }
 
-    fn add_named(&mut self, pid: u32, comm: Option<&Arc<str>>, split_of: Option<u64>) -> u64 {
+    fn add_named(&mut self, pid: u32, comm: Option<&Arc<str>>) -> u64 {
         // Without a name the pid is all there is to show.
         let name = comm.map_or_else(|| format!("#{pid}").into(), Arc::clone);
-        self.add(name, comm.is_some(), Some(pid), split_of)
+        self.add(name, comm.is_some(), Some(pid))
     }
 
     /// The row of a kernel consumer; `name` has its brackets.
@@ -249,12 +236,12 @@ impl Processes {
         if let Some(uid) = self.by_kernel_name.get(name) {
             return *uid;
         }
-        let uid = self.add(Arc::clone(name), true, None, None);
+        let uid = self.add(Arc::clone(name), true, None);
         self.by_kernel_name.insert(Arc::clone(name), uid);
         uid
     }
 
-    fn add(&mut self, comm: Arc<str>, named: bool, pid: Option<u32>, split_of: Option<u64>) -> u64 {
+    fn add(&mut self, comm: Arc<str>, named: bool, pid: Option<u32>) -> u64 {
         self.last_uid += 1;
         let uid = self.last_uid;
         self.all.insert(
@@ -263,7 +250,6 @@ impl Processes {
                 uid,
                 pid,
                 kernel: pid.is_none(),
-                split_of,
                 comm,
                 named,
                 ..Process::default()
@@ -285,71 +271,54 @@ impl Processes {
         owner
     }
 
-    /// Folds in what /proc said. Returns two rows that are one process: the first is to be replaced by the
-    /// second.
-    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
-        let uid = match self.holder(facts.pid) {
+    /// Folds in what /proc said.
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
+        let mut uid = match self.holder(facts.pid) {
             Some(uid) => uid,
-            None => self.add_user(facts.pid, None, None),
+            None => self.add_user(facts.pid, None),
         };
-        let started = self.all.get(&uid).and_then(|process| process.start_ticks);
-        if started.is_some_and(|ticks| ticks > facts.start_ticks) {
-            // The number was reused since /proc was read: the facts are of one before.
-            if let Some(uid) = self.find(facts.pid, facts.start_ticks) {
-                self.describe(uid, facts);
-            }
-            return None;
-        }
-        let known = self
-            .find(facts.pid, facts.start_ticks)
-            .filter(|_| started.is_none());
-        if started.is_some_and(|ticks| ticks != facts.start_ticks) {
-            self.end(uid, now_ns);
-            let uid = self.add_user(facts.pid, None, None);
-            self.describe(uid, facts);
-        } else {
-            self.describe(uid, facts);
-            if started.is_some()
-                && let Some(process) = self.all.get_mut(&uid)
-            {
-                // One before it was gone from /proc, not this one.
-                process.ended_ns = None;
-            }
-            let split_of = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
-            if let Some(before) = split_of {
-                if self.all.get(&before).and_then(|process| process.start_ticks) == Some(facts.start_ticks) {
-                    return self.join(uid, before);
+        let holder = self.all.get(&uid);
+        let started = holder.and_then(|process| process.start_ticks);
+        let has_qps = holder.is_some_and(|process| !process.qps.is_empty() || process.flow.is_some());
+        let known = self.find(facts.pid, facts.start_ticks);
+        match (started, known) {
+            (Some(ticks), _) if ticks > facts.start_ticks => {
+                // The number was reused since /proc was read: the facts are of one before.
+                if let Some(uid) = known {
+                    self.describe(uid, facts);
                 }
-                self.end(before, now_ns);
+                return;
             }
-            // One process was taken for ended, and a record of an MR or a CQ, which has only the PID, for one
-            // of another process. Records of QPs name their process by PID and start time, since two
-            // processes can have one PID within one tick.
-            let has_qps = |process: &Process| !process.qps.is_empty() || process.flow.is_some();
-            if let Some(known) = known.filter(|_| !self.all.get(&uid).is_some_and(has_qps)) {
-                return self.join(uid, known);
+            (Some(ticks), _) if ticks != facts.start_ticks => {
+                self.end(uid, now_ns);
+                uid = self.add_user(facts.pid, None);
             }
+            // The process was taken for ended, and what has only the PID for that of another one.
+            (None, Some(known)) if !has_qps => {
+                self.all.remove(&uid);
+                self.by_pid.insert(facts.pid, known);
+                uid = known;
+            }
+            _ => {}
+        }
+        self.describe(uid, facts);
+        let is_it = known == Some(uid) || started == Some(facts.start_ticks);
+        if let Some(process) = self.all.get_mut(&uid).filter(|_| is_it) {
+            // One before it was gone from /proc, not this one.
+            process.ended_ns = None;
         }
         self.wanted.retain(|pid| *pid != facts.pid);
-        None
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {
+        if let Some(comm) = names::safe_opt(facts.comm.as_ref()) {
+            self.rename(uid, &comm, |_| true);
+        }
         let Some(process) = self.all.get_mut(&uid) else {
             return;
         };
         process.start_ticks = Some(facts.start_ticks);
         (process.born_ns, process.read_ns) = (facts.born_ns, facts.read_ns);
-        if let Some(comm) = names::safe_opt(facts.comm.as_ref())
-            && comm != process.comm
-        {
-            // The name until now was a thread's: records will use it again.
-            let before = std::mem::replace(&mut process.comm, comm);
-            if std::mem::replace(&mut process.named, true) && process.aliases.len() < ALIASES {
-                process.aliases.push(before);
-            }
-            self.renamed.insert(uid);
-        }
         let safe = |text: &String| names::safe(text.as_bytes());
         process.facts = ProcessRow {
             ppid: facts.ppid,
@@ -372,96 +341,10 @@ impl Processes {
         };
     }
 
-    /// `uid` is `before` under another name. Its QPs are the caller's to move.
-    fn join(&mut self, uid: u64, before: u64) -> Option<(u64, u64)> {
-        // Each member is named, so that a new one is not forgotten. History goes on from that of `before`.
-        let Process {
-            uid: _,
-            pid,
-            kernel: _,
-            start_ticks: _,
-            start_ns,
-            split_of: _,
-            ended_ns: _,
-            idle_ns: _,
-            comm,
-            named: _,
-            born_ns,
-            read_ns,
-            aliases,
-            facts,
-            qps,
-            left,
-            memory,
-            flow,
-            lacks,
-            faults,
-            tcp,
-            limited,
-            locked,
-            mappings,
-            recount_ns: _,
-            series: _,
-            average: _,
-        } = self.all.remove(&uid)?;
-        if let Some(pid) = pid {
-            self.by_pid.insert(pid, before);
-            self.wanted.retain(|wanted| *wanted != pid);
-            if let Some(start_ns) = start_ns {
-                self.by_start.insert((pid, start_ns), before);
-            }
-        }
-        if let Some(process) = self.all.get_mut(&before) {
-            process.start_ns = process.start_ns.or(start_ns);
-            for alias in aliases.into_iter().chain([comm]) {
-                if process.aliases.len() < ALIASES && alias != process.comm {
-                    process.aliases.push(alias);
-                }
-            }
-            process.facts = facts;
-            (process.born_ns, process.read_ns) = (born_ns, read_ns);
-            process.tcp = tcp.or(process.tcp.take());
-            process.limited = limited.or(process.limited.take());
-            process.locked = locked.or(process.locked.take());
-            process.mappings = mappings.or(process.mappings);
-            // /proc had it just now.
-            process.ended_ns = None;
-            process.memory.absorb(memory);
-            for (device, count) in qps {
-                *process.qps.entry(device).or_default() += count;
-            }
-            process.left.extend(left);
-            process.lacks |= lacks;
-            if let Some(theirs) = flow {
-                process.flow.get_or_insert_default().absorb(&theirs);
-            }
-            process.faults = match (process.faults.take(), faults) {
-                (Some(mut mine), Some(theirs)) => {
-                    mine.join(&theirs);
-                    Some(mine)
-                }
-                (mine, theirs) => mine.or(theirs),
-            };
-        }
-        self.regions.rename(uid, before);
-        Some((uid, before))
-    }
-
-    /// The process of this pid and start time, as /proc had it at `ts_ns`. If no row is known to be it, that
-    /// of the pid's holder is, or a new one where that holder started at another time.
-    pub(super) fn at_ticks(&mut self, pid: u32, start_ticks: u64, ts_ns: u64) -> u64 {
-        if let Some(uid) = self.find(pid, start_ticks) {
-            return uid;
-        }
-        let mut uid = self.user(pid, None, ts_ns);
-        if self.get(uid).is_some_and(|process| process.start_ticks.is_some()) {
-            self.end(uid, ts_ns);
-            uid = self.add_user(pid, None, None);
-        }
-        if let Some(process) = self.get_mut(uid) {
-            process.start_ticks = Some(start_ticks);
-        }
-        uid
+    /// The process of this pid and start time, as /proc had it at `ts_ns`.
+    pub(super) fn at_ticks(&mut self, pid: u32, ticks: u64, ts_ns: u64) -> u64 {
+        let known = self.find(pid, ticks);
+        known.unwrap_or_else(|| self.start(pid, (ticks, None), None, ts_ns))
     }
 
     fn find(&self, pid: u32, start_ticks: u64) -> Option<u64> {
@@ -481,11 +364,7 @@ impl Processes {
             return Some(before);
         }
         self.wanted.retain(|wanted| *wanted != pid);
-        // The row that was split off it is gone too, whether or not both were one process.
-        let before = self.all.get_mut(&uid).and_then(|process| process.split_of.take());
-        for uid in before.into_iter().chain([uid]) {
-            self.end(uid, now_ns);
-        }
+        self.end(uid, now_ns);
         Some(uid)
     }
 
@@ -649,35 +528,23 @@ impl Processes {
         wanted
     }
 
-    /// Forgets users that have owned no QP and made no call for `linger_ns`: where no input reports the end
-    /// of a process, it may have ended, and is not shown as ended.
-    pub(super) fn forget_idle(&mut self, now_ns: u64, linger_ns: u64) {
-        self.retain(|process| {
-            if !process.qps.is_empty() {
-                process.idle_ns = None;
-            }
-            if process.pid.is_none() || !process.qps.is_empty() {
-                return true;
-            }
-            let since = *process.idle_ns.get_or_insert(now_ns);
-            now_ns.saturating_sub(since) <= linger_ns
-        });
-    }
-
-    /// Forgets processes that ended, own nothing any more, and have been shown for long enough.
-    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64) {
-        self.retain(|process| {
-            let ended = process.ended_ns;
-            let over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
-            !over || !process.qps.is_empty()
-        });
-    }
-
-    /// Forgets the others, and the keys by which they were found.
-    fn retain(&mut self, mut keeps: impl FnMut(&mut Process) -> bool) {
+    /// Forgets processes that ended, own nothing any more, and have been shown for long enough. With `idle`
+    /// also users that have owned no QP and made no call for that long: where no input reports the end of a
+    /// process, it may have ended, and is not shown as ended.
+    pub(super) fn forget(&mut self, now_ns: u64, linger_ns: u64, idle: bool) {
         let (by_pid, by_start) = (&mut self.by_pid, &mut self.by_start);
         self.all.retain(|uid, process| {
-            let keep = keeps(process);
+            if !process.qps.is_empty() {
+                process.idle_ns = None;
+                return true;
+            }
+            let ended = process.ended_ns;
+            let is_over = ended.is_some_and(|ended| ended.saturating_add(linger_ns) <= now_ns);
+            let is_idle = idle && process.pid.is_some() && {
+                let since = *process.idle_ns.get_or_insert(now_ns);
+                now_ns.saturating_sub(since) > linger_ns
+            };
+            let keep = !is_over && !is_idle;
             if let Some(pid) = process.pid.filter(|_| !keep) {
                 if by_pid.get(&pid) == Some(uid) {
                     by_pid.remove(&pid);

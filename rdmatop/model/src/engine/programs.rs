@@ -16,9 +16,9 @@ use crate::{
 pub(super) struct Programs {
     /// See `EngineConfig`.
     nested_pids: bool,
-    ebpf: EbpfReport,
-    /// Since when programs see each call of a verb.
-    calls_ns: Option<u64>,
+    pub(super) ebpf: EbpfReport,
+    /// Since when programs see each call of a verb; `None` where they do not.
+    pub(super) calls_ns: Option<u64>,
     /// Probes on programs.
     pub(super) uprobes: Option<Arc<UprobesReport>>,
     /// Records of what happened to objects.
@@ -81,18 +81,9 @@ impl Programs {
         });
     }
 
-    pub(super) fn ebpf(&self) -> &EbpfReport {
-        &self.ebpf
-    }
-
     /// Records report everything that happens to QPs.
     pub(super) fn follow_qps(&self) -> bool {
         self.ebpf.state.is_on() && self.ebpf.follows_qps
-    }
-
-    /// Since when programs see each call of a verb; `None` where they do not.
-    pub(super) fn see_calls_ns(&self) -> Option<u64> {
-        self.calls_ns
     }
 
     /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is

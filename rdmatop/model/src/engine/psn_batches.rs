@@ -262,13 +262,11 @@ impl Batches {
         credit: &mut Credit,
         now_ns: u64,
     ) {
-        for (_, port) in self
-            .ports
+        let alone = |(place, _): &(&Place, &mut Port)| !shared.contains_key(place);
+        self.ports
             .iter_mut()
-            .filter(|(place, _)| !shared.contains_key(place))
-        {
-            port.forget();
-        }
+            .filter(alone)
+            .for_each(|(_, port)| port.forget());
         let is_due = |(place, (_, moves)): &(&Place, &(u32, bool))| {
             *moves || self.ports.get(place).is_none_or(|port| port.asked_ns == 0)
         };
@@ -382,6 +380,9 @@ impl Batch {
             let ns = now.1.checked_sub(before.1).filter(|ns| *ns >= MIN_INTERVAL_NS)?;
             Some(per_second(now.0.checked_sub(before.0)?, ns))
         };
+        let both = |before: [(u64, u64); 2], now: [(u64, u64); 2]| {
+            Some([rate(before[0], now[0])?, rate(before[1], now[1])?])
+        };
         let (old, port) = (&self.port, &new.port);
         let mut qps = Vec::new();
         let went = self.qps.keys().any(|qpn| !new.qps.contains_key(qpn));
@@ -390,26 +391,14 @@ impl Batch {
         for row in rows.filter(|row| is_asked(row)) {
             datagrams |= row.qp_type != Some(QpType::RC);
             let readings = self.qps.get(&row.qpn).zip(new.qps.get(&row.qpn));
-            let moved = readings.and_then(|(before, now)| moves(row, before, now, passed));
+            let told = is_told(row, told_ns);
+            let moved = readings.and_then(|(before, now)| moves(row, before, now, passed, told));
             unknown |= moved.is_none_or(|(_, is_whole)| !is_whole);
-            let moved = moved.map(|(qp, _)| {
-                if is_told(row, told_ns) {
-                    qp
-                } else {
-                    qp.of_any_path()
-                }
-            });
-            qps.extend(moved);
+            qps.extend(moved.map(|(qp, _)| qp));
         }
         let rates = PortRates {
-            packets: [
-                rate(old.packets[0], port.packets[0])?,
-                rate(old.packets[1], port.packets[1])?,
-            ],
-            bytes: [
-                rate(old.bytes[0], port.bytes[0])?,
-                rate(old.bytes[1], port.bytes[1])?,
-            ],
+            packets: both(old.packets, port.packets)?,
+            bytes: both(old.bytes, port.bytes)?,
             no_reads: old.reads.is_some() && old.reads == port.reads,
             // What UC and UD receive is no answer, and no PSN explains it.
             answers: [!unknown, !unknown && !datagrams],
@@ -445,8 +434,14 @@ pub(super) fn is_told(row: &QpRow, told_ns: u64) -> bool {
 }
 
 /// How fast the PSNs of a queue pair moved, and whether both are known; `None` if it was another one, or a
-/// modify set them.
-fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Option<(QpRates, bool)> {
+/// modify set them. `told`: it is known what its path is.
+fn moves(
+    row: &QpRow,
+    before: &PsnReading,
+    now: &PsnReading,
+    passed: u64,
+    told: bool,
+) -> Option<(QpRates, bool)> {
     let elapsed = now
         .at_ns
         .checked_sub(before.at_ns)
@@ -468,8 +463,8 @@ fn moves(row: &QpRow, before: &PsnReading, now: &PsnReading, passed: u64) -> Opt
         user: row.process_uid,
         // The receive PSN of UC passes lost packets too, and that of UD is the sender's.
         psns: [sent, if may_read { received } else { 0.0 }],
-        path_mtu: row.path_mtu,
-        is_ipv4: row.remote_gid.is_some_and(|gid| gid.ipv4().is_some()),
+        path_mtu: row.path_mtu.filter(|_| told),
+        is_ipv4: told && row.remote_gid.is_some_and(|gid| gid.ipv4().is_some()),
         may_read,
     };
     Some((rates, is_whole))

@@ -66,15 +66,6 @@ pub(super) struct QpRates {
 }
 
 impl QpRates {
-    /// The same where it is not known what its path is.
-    pub(super) fn of_any_path(self) -> Self {
-        Self {
-            path_mtu: None,
-            is_ipv4: false,
-            ..self
-        }
-    }
-
     /// Bytes of one of its packets at most.
     fn most(&self, port: &PortRates) -> f64 {
         let ip = if self.is_ipv4 { LESS_BY_IPV4 } else { 0.0 };

@@ -1,9 +1,6 @@
 //! One QP: what it is, and the steps of its life.
 
-use std::{
-    num::NonZero,
-    sync::{Arc, LazyLock},
-};
+use std::sync::{Arc, LazyLock};
 
 use super::{
     flow::Flow,
@@ -22,7 +19,7 @@ use crate::{
 pub(super) const TIMELINE: usize = 32;
 
 /// Where a QP's number is unique.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// Generation of the device, 0 when the kernel side does not know it.
     pub(super) device: u64,
@@ -109,14 +106,13 @@ pub(super) enum Slot {
 
 #[derive(Clone, Copy, Debug)]
 struct End {
-    /// Never 0, so that the 0 can stand for a QP without an end.
-    at_ns: NonZero<u64>,
+    at_ns: u64,
     /// The QP had ended by this time. A dump without the QP shows only that it had ended when the dump ended.
     gone_ns: u64,
 }
 
 /// A QP. There may be ten thousand, so what few of them have is stored elsewhere.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Qp {
     /// What is known of it, as views see it: the only copy, shared with the snapshots until it changes. The
     /// names of its device and owner, its traffic and whether it has ended are as of the last
@@ -128,9 +124,9 @@ pub(super) struct Qp {
     /// Its address, 0 when not known. A QP keeps it until it is destroyed.
     pub(super) object: u64,
     /// Its births with the addresses, one for each set of programs that saw it.
-    births: Vec<(u64, u64)>,
+    pub(super) births: Vec<(u64, u64)>,
     /// The QP that had its number before.
-    pub(super) before: Option<NonZero<u64>>,
+    pub(super) before: Option<u64>,
     /// The owner's name at creation, as a record had it.
     pub(super) comm: Option<Arc<str>>,
     /// The kernel side reported the owner. A dump knows only the PID, which may be another process's by now.
@@ -164,8 +160,7 @@ pub(super) struct Qp {
     pub(super) error_seen: bool,
     /// Number of the last dump that it was in.
     pub(super) dump: u32,
-    /// `None` while there are no points: most of ten thousand QPs never move.
-    pub(super) series: Option<Box<Series>>,
+    pub(super) series: Series,
 }
 
 impl Qp {
@@ -180,28 +175,9 @@ impl Qp {
             }),
             stale: true,
             key,
-            object: 0,
-            births: Vec::new(),
-            before: None,
-            comm: None,
-            sure: false,
-            start_ns: 0,
-            state_ns: 0,
             first_ns,
             seen_ns,
-            created: false,
-            event_ns: 0,
-            end: None,
-            psn: Psn::default(),
-            flow: None,
-            slot: Slot::default(),
-            probed: false,
-            blind: false,
-            late: false,
-            hidden: false,
-            error_seen: false,
-            dump: 0,
-            series: None,
+            ..Self::default()
         }
     }
 
@@ -225,18 +201,6 @@ impl Qp {
         self.row.uid
     }
 
-    /// Address and birth, as each set of programs knew it.
-    pub(super) fn births(&self) -> &[(u64, u64)] {
-        &self.births
-    }
-
-    /// Another set of programs knows it by this address and birth, neither of which is 0.
-    pub(super) fn add_birth(&mut self, birth: (u64, u64)) {
-        // Nearly all QPs are seen by one set.
-        self.births.reserve_exact(1);
-        self.births.push(birth);
-    }
-
     /// Whether it has not ended.
     pub(super) fn lives(&self) -> bool {
         self.end.is_none()
@@ -244,12 +208,11 @@ impl Qp {
 
     /// The time at which the QP ended.
     pub(super) fn ended_ns(&self) -> Option<u64> {
-        self.end.map(|end| end.at_ns.get())
+        self.end.map(|end| end.at_ns)
     }
 
     /// It ended at this time, and by `gone_ns` for certain.
     pub(super) fn end(&mut self, at_ns: u64, gone_ns: u64) {
-        let at_ns = NonZero::new(at_ns).unwrap_or(NonZero::<u64>::MIN);
         self.end = Some(End { at_ns, gone_ns });
         self.touch();
     }
@@ -288,21 +251,6 @@ impl Qp {
         Arc::clone(&self.row)
     }
 
-    /// A record has the state at `ts_ns`. Returns the row, to be changed. `timelines`: see `EngineConfig`.
-    pub(super) fn step(
-        &mut self,
-        state: QpState,
-        ts_ns: u64,
-        duration_ns: Option<u64>,
-        timelines: bool,
-    ) -> &mut QpRow {
-        if timelines {
-            self.enter(state, ts_ns, Source::Ebpf, duration_ns)
-        } else {
-            self.turn(state, ts_ns, Source::Ebpf)
-        }
-    }
-
     /// As [`Qp::enter`], without a step in the timeline.
     fn turn(&mut self, state: QpState, ts_ns: u64, source: Source) -> &mut QpRow {
         let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
@@ -318,7 +266,13 @@ impl Qp {
 
     /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row,
     /// to be changed.
-    fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) -> &mut QpRow {
+    pub(super) fn enter(
+        &mut self,
+        state: QpState,
+        ts_ns: u64,
+        source: Source,
+        duration_ns: Option<u64>,
+    ) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
         let timeline = Arc::make_mut(&mut row.timeline);
         let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);
@@ -353,7 +307,7 @@ impl Qp {
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may
         // have been given to another QP.
         let is_itself = self.object != 0 && self.object == seen.object;
-        let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns.get() };
+        let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns };
         was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
     }
 

@@ -12,7 +12,7 @@
 //! born. A table of the QPs that had a number, with the times at which they existed, therefore shows which QP
 //! a time belongs to.
 
-use std::{collections::VecDeque, num::NonZero, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     hash::NumberMap,
@@ -20,7 +20,7 @@ use super::{
     qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::{ib::QpState, snapshot::Step};
+use crate::{ib::QpState, snapshot::Step, value::Source};
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,8 +66,8 @@ pub(super) struct Qps {
     /// has ended.
     by_key: NumberMap<Key, u64>,
     ended: VecDeque<(u64, u64)>,
-    /// Latest end among those that had to be forgotten early.
-    forgotten_ns: u64,
+    /// Latest end among those that had to be forgotten early: [`Qps::ended_at`] may not know them any more.
+    pub(super) forgotten_ns: u64,
     last_uid: u64,
     /// Since when it may be wrong, until a dump that began later.
     repair_since: Option<u64>,
@@ -162,11 +162,6 @@ impl Qps {
         self.all.get(self.at_key(key)?)?.ended_ns()
     }
 
-    /// Latest end that [`Qps::ended_at`] may not know any more.
-    pub(super) fn forgotten_ns(&self) -> u64 {
-        self.forgotten_ns
-    }
-
     /// The QP of this address and birth.
     pub(super) fn born_at(&self, object: u64, born_ns: u64) -> Option<u64> {
         self.by_birth.get(&(object, born_ns)).copied()
@@ -198,7 +193,7 @@ impl Qps {
                     // The earlier ones had ended by then.
                     break;
                 }
-                next = qp.before.map(NonZero::get);
+                next = qp.before;
             }
         }
         later.or(unlikely)
@@ -225,11 +220,11 @@ impl Qps {
                 break;
             }
             younger = Some((other.uid(), other.first_ns, other.seen_ns));
-            next = other.before.map(NonZero::get);
+            next = other.before;
         }
         let older = next.filter(|uid| self.all.get(*uid).is_some());
         if let Some(qp) = self.all.get_mut(uid) {
-            qp.before = older.and_then(NonZero::new);
+            qp.before = older;
         }
         if let Some(older) = older {
             self.end_by(older, first_ns, seen_ns, processes);
@@ -237,7 +232,7 @@ impl Qps {
         match younger {
             Some((younger, since_ns, by_ns)) => {
                 if let Some(younger) = self.all.get_mut(younger) {
-                    younger.before = NonZero::new(uid);
+                    younger.before = Some(uid);
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
@@ -252,19 +247,19 @@ impl Qps {
         let Some(mut at) = self.at_key(key) else { return };
         if at == uid {
             // The QP before may be forgotten.
-            match before.filter(|before| self.all.get(before.get()).is_some()) {
-                Some(before) => _ = self.by_key.insert(key, before.get()),
+            match before.filter(|before| self.all.get(*before).is_some()) {
+                Some(before) => _ = self.by_key.insert(key, before),
                 None => _ = self.by_key.remove(&key),
             }
             return;
         }
         while let Some(qp) = self.all.get_mut(at) {
             match qp.before {
-                Some(next) if next.get() == uid => {
+                Some(next) if next == uid => {
                     qp.before = before;
                     return;
                 }
-                Some(next) => at = next.get(),
+                Some(next) => at = next,
                 None => return,
             }
         }
@@ -273,13 +268,15 @@ impl Qps {
     /// Records what the kernel side knows a QP by.
     pub(super) fn saw_qp(&mut self, uid: u64, seen: &QpRef, processes: &mut Processes) {
         let Some(qp) = self.all.get_mut(uid) else { return };
-        let new = seen.birth().filter(|birth| !qp.births().contains(birth));
+        let new = seen.birth().filter(|birth| !qp.births.contains(birth));
         let moves_in = qp.object == 0 && seen.object != 0;
         if moves_in {
             qp.object = seen.object;
         }
         if let Some(birth) = new {
-            qp.add_birth(birth);
+            // Nearly all QPs are seen by one set.
+            qp.births.reserve_exact(1);
+            qp.births.push(birth);
             self.by_birth.insert(birth, uid);
         }
         let at_ns = seen.at_ns();
@@ -313,8 +310,8 @@ impl Qps {
         }
     }
 
-    /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.
-    pub(super) fn created(&mut self, uid: u64, ts_ns: u64, timelines: bool) {
+    /// A QP begins its life at `ts_ns`: a record reports its creation.
+    pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
         qp.created = true;
@@ -329,7 +326,7 @@ impl Qps {
         let known = row
             .state
             .map(|state| (state, row.state_source, qp.state_ns.max(ts_ns)));
-        let row = qp.step(QpState(0), ts_ns, None, timelines);
+        let row = qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
         row.born_mono_ns = Some(ts_ns);
         if let Some((state, source, state_ns)) = known {
             (row.state, row.state_source) = (Some(state), source);
@@ -449,11 +446,11 @@ impl Qps {
         let before = self.all.get(uid).and_then(|qp| qp.before);
         // An earlier QP of its number is kept longer while its last counts are not in, and must still be
         // found.
-        if before.is_some_and(|before| self.all.get(before.get()).is_some()) {
+        if before.is_some_and(|before| self.all.get(before).is_some()) {
             self.displace(uid);
         }
         let Some(qp) = self.all.remove(uid) else { return };
-        for birth in qp.births() {
+        for birth in &qp.births {
             self.by_birth.remove(birth);
         }
         if self.by_object.get(&qp.object) == Some(&uid) {
@@ -475,10 +472,10 @@ mod tests {
     fn a_timeline_without_end_keeps_birth_and_present() {
         let mut qps = Qps::default();
         let uid = qps.insert(Key::new(1, 5, None), 1, 1, &mut Processes::default());
-        qps.created(uid, 1, true);
+        qps.created(uid, 1);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {
-            qp.step(QpState(4), ts, None, true);
+            qp.enter(QpState(4), ts, Source::Ebpf, None);
         }
         let timeline = &qp.row().timeline;
         assert_eq!(timeline.len(), TIMELINE);

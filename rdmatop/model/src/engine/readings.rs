@@ -68,7 +68,7 @@ impl Readings {
         groups: &Groups,
         uncounted: Vec<Cause>,
     ) -> Health {
-        let ebpf = programs.ebpf();
+        let ebpf = &programs.ebpf;
         let slow = self
             .slow
             .iter()

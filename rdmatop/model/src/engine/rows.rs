@@ -10,7 +10,6 @@ use super::{
     devx::Devx,
     flow::Flow,
     groups::Groups,
-    history::{moves, no_points},
     machine::Machine,
     processes::{Process, Processes},
     qp::{Qp, unknown_traffic},
@@ -153,41 +152,30 @@ fn drawn(share: Counter) -> Option<f64> {
 }
 
 fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
-    (
-        flow.known(count::TX_BYTES, fresh)
-            .and_then(|counter| counter.rate),
-        flow.known(count::RX_BYTES, fresh)
-            .and_then(|counter| counter.rate),
-    )
+    [count::TX_BYTES, count::RX_BYTES]
+        .map(|count| flow.known(count, fresh)?.rate)
+        .into()
 }
 
 /// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
 /// requests only a lower bound: what a peer reads and writes by itself is none.
 fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<Recent> {
-    let counted = all_packets.filter(|(tx, rx)| tx.is_some() && rx.is_some());
-    if let Some((tx, rx)) = counted {
-        return Some(Recent {
-            ns: 0,
-            tx,
-            rx,
-            whole: true,
-            source: Source::Hw,
-        });
-    }
     let counters = [traffic.tx_bytes, traffic.rx_bytes];
-    let source = counters.iter().flatten().map(|counter| counter.source).max()?;
-    let whole = matches!(source, Source::Port | Source::Psn);
-    let exact = |counter: Counter| counter.rate.filter(|_| counter.rate_known() == Known::Exact);
-    let [tx, rx] = if whole {
-        counters.map(|counter| counter.and_then(exact))
+    let ([tx, rx], source) = if let Some((tx @ Some(_), rx @ Some(_))) = all_packets {
+        ([tx, rx], Source::Hw)
     } else {
-        traffic.ways()
+        let source = counters.iter().flatten().map(|counter| counter.source).max()?;
+        let exact = |counter: Counter| counter.rate.filter(|_| counter.rate_known() == Known::Exact);
+        match source {
+            Source::Port | Source::Psn => (counters.map(|counter| counter.and_then(exact)), source),
+            _ => (traffic.ways(), source),
+        }
     };
     Some(Recent {
         ns: 0,
         tx,
         rx,
-        whole,
+        whole: matches!(source, Source::Hw | Source::Port | Source::Psn),
         source,
     })
 }
@@ -207,7 +195,7 @@ impl Qp {
 
     /// It counts nothing and has no history: its row changes only when something touches it.
     fn is_still(&self) -> bool {
-        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_none()
+        self.flow.as_ref().is_some_and(|flow| !flow.moving) && self.series.is_empty()
     }
 
     /// Whether nothing but a touch can change its row, or what its process lacks.
@@ -235,15 +223,7 @@ impl Qp {
             (None, Some(packets)) => (packets.rate, None, "packets"),
             (None, None) => return false,
         };
-        if self.series.is_none() && !moves(tx, rx) {
-            return false;
-        }
-        let series = self.series.get_or_insert_default();
-        let changed = series.push((tx, rx), unit, QP_HISTORY);
-        if series.is_empty() {
-            self.series = None;
-        }
-        changed
+        self.series.push((tx, rx), unit, QP_HISTORY)
     }
 
     fn packets(&self, now_ns: u64) -> Option<Counter> {
@@ -262,19 +242,20 @@ impl Qp {
     ) {
         // In doubt it may be this QP that moved without a slot.
         let counted = |flow: &&Flow| !(row.uncounted || self.blind || flow.resting && sweeps.doubt);
-        row.traffic = match self.flow.as_ref().filter(counted) {
-            Some(flow) => flow.shared_traffic(sweeps.fresh),
-            // What is counted is not estimated.
-            None => match self
-                .packets(sweeps.now_ns)
+        // What is counted is not estimated.
+        let packets = || {
+            self.packets(sweeps.now_ns)
                 .filter(|_| !groups.counts_packets_of(&self.key))
-            {
-                Some(packets) => Arc::new(Traffic {
-                    tx_packets: Some(packets),
-                    ..Traffic::default()
-                }),
-                None => unknown_traffic(),
-            },
+        };
+        row.traffic = if let Some(flow) = self.flow.as_ref().filter(counted) {
+            flow.shared_traffic(sweeps.fresh)
+        } else if let Some(packets) = packets() {
+            Arc::new(Traffic {
+                tx_packets: Some(packets),
+                ..Traffic::default()
+            })
+        } else {
+            unknown_traffic()
         };
         row.device_uid = Some(self.key.device).filter(|uid| *uid != 0);
         // The name of a removed device stays.
@@ -288,10 +269,7 @@ impl Qp {
             .or(self.comm.as_ref())
             .cloned();
         row.exited = !self.lives();
-        row.history = self
-            .series
-            .as_ref()
-            .map_or_else(no_points, |series| series.points());
+        row.history = self.series.points();
     }
 }
 
@@ -324,7 +302,7 @@ impl Process {
             devices: on,
             qps: self.qps.values().sum(),
             mr_bytes: self.memory.bytes(),
-            mr_registered: self.memory.registered(),
+            mr_registered: self.memory.registered,
             traffic: self
                 .flow
                 .as_ref()

@@ -119,10 +119,10 @@ pub(super) struct Shares {
     moved: BTreeMap<(u64, Place), Moved>,
     /// Records lost at the last snapshot.
     lost: Option<u64>,
-    /// See [`Self::wants_contexts`].
-    wants_contexts: bool,
+    /// Who has devices open decides if bytes are those of a process, as of the last snapshot.
+    pub(super) wants_contexts: bool,
     /// PSNs of ports that several users share.
-    batches: Batches,
+    pub(super) batches: Batches,
     /// How many queue pairs may be asked for.
     pub(super) credit: Credit,
     /// What bound counters say of them.
@@ -130,29 +130,6 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Two rows turned out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        self.batches.forget();
-        self.others.clear();
-        self.users.rename(from, to);
-        let of_it: Vec<_> = self.moved.range((from, (0, 0))..(from + 1, (0, 0))).collect();
-        let of_it: Vec<_> = of_it.into_iter().map(|(key, moved)| (*key, *moved)).collect();
-        for (key, moved) in of_it {
-            self.moved.remove(&key);
-            let sum = self.moved.entry((to, key.1)).or_default();
-            for way in [0, 1] {
-                sum.bytes[way] = sum.bytes[way].saturating_add(moved.bytes[way]);
-                sum.short[way] |= moved.short[way];
-            }
-            sum.packets = sum.packets.saturating_add(moved.packets);
-        }
-    }
-
-    /// Whether who has devices open decides if bytes are those of a process, as of the last snapshot.
-    pub(super) fn wants_contexts(&self) -> bool {
-        self.wants_contexts
-    }
-
     /// Takes over PSNs, with what their ports have counted.
     pub(super) fn psns(&mut self, read: Vec<PsnReading>, devices: &mut Devices, now_ns: u64) {
         let mut ports: BTreeMap<Place, BTreeMap<u32, PsnReading>> = BTreeMap::new();
@@ -174,15 +151,10 @@ impl Shares {
         let mut on_ports = groups.on_ports(now_ns);
         self.others.retain(|place, _| on_ports.contains_key(place));
         while let Some((place, (at, counted))) = on_ports.pop_first() {
-            let bytes = devices.bytes(place.0, place.1, now_ns);
+            let sent = devices.sent(place.0, place.1, now_ns);
             let others = self.others.entry(place).or_default();
-            others.read(Reading { bytes, at, counted });
+            others.read(Reading { sent, at, counted });
         }
-    }
-
-    /// Queue pairs whose PSNs are wanted.
-    pub(super) fn psns_wanted(&self) -> Arc<BTreeMap<u32, Vec<u32>>> {
-        Arc::clone(&self.batches.plan)
     }
 
     /// Whether no record was lost since this was last asked.
@@ -211,8 +183,8 @@ impl Shares {
             makers,
             records,
             follows: programs.follow_qps(),
-            told_ns: losses.of_records_ns(),
-            starts: matches!(programs.ebpf().state, EbpfState::Starting),
+            told_ns: losses.records_ns,
+            starts: matches!(programs.ebpf.state, EbpfState::Starting),
             now_ns,
         })
     }
@@ -323,20 +295,16 @@ impl Shares {
             .filter(|shown| shown.is_new)
             .map(|shown| shown.seconds);
         let totals = self.totals.entry(place).or_default();
-        let others = self.others.get(&place);
-        let rests = others
-            .filter(|_| sole.is_none() && qps_are_known() && !seen.makers.modified_some_of(device))
-            .map(|others| {
-                let qps = seen.qps.iter().map(|qp| &**qp);
-                let ports = seen.ports.iter().filter(|port| port.device_uid == device.uid);
-                others.rests(
-                    row.rate_bps,
-                    qps.filter(|qp| qp.device_uid == Some(device.uid)),
-                    &ports.collect::<Vec<_>>(),
-                    (seen.told_ns, seen.now_ns),
-                )
-            })
-            .unwrap_or_default();
+        let others = self
+            .others
+            .get(&place)
+            .filter(|_| sole.is_none() && qps_are_known() && !seen.makers.modified_some_of(device));
+        let rest = others.and_then(|others| {
+            let of_it = |qp: &&QpRow| qp.device_uid == Some(device.uid);
+            let qps = seen.qps.iter().map(|qp| &**qp).filter(of_it);
+            let ports = seen.ports.iter().filter(|port| port.device_uid == device.uid);
+            others.rest(qps, &ports.collect::<Vec<_>>(), (seen.told_ns, seen.now_ns))
+        });
         let mut moves = false;
         for (way, counter) in [row.tx_bytes, row.rx_bytes].into_iter().enumerate() {
             let whole = counter.filter(|counter| of_use && !counter.partial);
@@ -355,8 +323,9 @@ impl Shares {
                 }
                 let share = sums.entry(process).or_insert(Share::NOTHING);
                 let rate = whole.and_then(|counter| counter.rate);
-                let rest = rests[way].as_ref();
-                let limit = rate.map(|rate| rest.and_then(|rest| rest.of(process, rate)).unwrap_or(rate));
+                let rest = rest.as_ref().zip(row.rate_bps).filter(|_| way == 0);
+                let less = |rate| rest.and_then(|(rest, link)| rest.of(process, rate, link));
+                let limit = rate.map(|rate| less(rate).unwrap_or(rate));
                 moves |= rate != Some(0.0);
                 if let Some((shown, rate)) = shown
                     .as_deref()

@@ -4,8 +4,6 @@
 //! Each sweep adds what is new in a slot to its QP, to the QP's owner and to its device. So the sum of a
 //! process keeps what its ended QPs did, and never goes down.
 
-use std::num::NonZeroU32;
-
 use rdmatop_common::counters::{QpSlot, slot_flag};
 
 use super::{
@@ -31,7 +29,7 @@ struct SlotUse {
     born_ns: u64,
     qp: u64,
     /// Sweep in which it was last seen.
-    sweep: NonZeroU32,
+    sweep: u64,
 }
 
 /// The slots, and the pace of sweeps.
@@ -40,8 +38,8 @@ pub(super) struct Traffic {
     in_use: NumberMap<u32, SlotUse>,
     /// QPs whose rates may change when the round is closed: idle ones cost nothing.
     pub(super) moving: Vec<u64>,
-    /// Number of the last sweep; they wrap. `None` before the first.
-    sweep: Option<NonZeroU32>,
+    /// Number of the last sweep, 0 before the first.
+    sweep: u64,
     /// The last sample was not the end of its sweep.
     goes_on: bool,
     last_ns: u64,
@@ -68,12 +66,8 @@ pub(super) struct Sweeps {
 }
 
 impl Traffic {
-    fn this_sweep(&self) -> NonZeroU32 {
-        self.sweep.unwrap_or(NonZeroU32::MIN)
-    }
-
     pub(super) fn has_swept(&self) -> bool {
-        self.sweep.is_some()
+        self.sweep > 0
     }
 
     /// For a snapshot at `now_ns`.
@@ -101,8 +95,7 @@ impl Traffic {
             if self.has_swept() && sample.mono_ns <= self.last_ns {
                 return;
             }
-            let sweep = self.sweep.and_then(|last| last.checked_add(1));
-            self.sweep = Some(sweep.unwrap_or(NonZeroU32::MIN));
+            self.sweep += 1;
             self.last_ns = sample.mono_ns;
         }
         self.goes_on = sample.more;
@@ -147,7 +140,7 @@ impl Traffic {
     }
 
     fn slot(&mut self, number: u32, slot: &QpSlot, at: ReadAt, machine: &mut Machine, now_ns: u64) {
-        let sweep = self.this_sweep();
+        let sweep = self.sweep;
         let known = self
             .in_use
             .get_mut(&number)
@@ -206,7 +199,7 @@ impl Traffic {
         let slot_use = SlotUse {
             born_ns: slot.born_ns,
             qp: uid,
-            sweep: self.this_sweep(),
+            sweep: self.sweep,
         };
         if let Some(before) = self.in_use.insert(number, slot_use) {
             machine.qps.left_slot(before.qp);
@@ -237,10 +230,10 @@ impl Traffic {
         let sweep = self.sweep;
         let mut held = NumberSet::default();
         self.in_use.retain(|_, slot_use| {
-            if Some(slot_use.sweep) == sweep {
+            if slot_use.sweep == sweep {
                 held.insert(slot_use.qp);
             }
-            Some(slot_use.sweep) == sweep
+            slot_use.sweep == sweep
         });
         // Also slots that only a record has named.
         for uid in qps.in_slots() {
@@ -281,11 +274,6 @@ impl Traffic {
             }
             moving
         });
-        // At the start all QPs are on it for a moment.
-        let moving = &mut self.moving;
-        if moving.capacity() > 1024 && moving.len() < moving.capacity() / 4 {
-            moving.shrink_to(moving.len() * 2);
-        }
         let of_processes = processes.iter_mut().filter_map(|process| process.flow.as_mut());
         let of_devices = devices.iter_mut().filter_map(|device| device.flow.as_mut());
         for sum in of_processes.chain(of_devices) {

@@ -132,16 +132,13 @@ impl Makers {
         losses: &Losses,
     ) -> Self {
         // A call makes its record before it is counted.
-        let mut made = verbs.callers_of(CREATE, false);
+        let mut made = verbs.callers_of(CREATE, false, processes);
         made.retain(|process, calls| *calls > devx.calls_of(*process)[0]);
-        let mut destroyed = verbs.callers_of(DESTROY, false);
+        let mut destroyed = verbs.callers_of(DESTROY, false, processes);
         destroyed.retain(|process, calls| *calls > devx.calls_of(*process)[1]);
-        // Counts of calls are swept while records are on the way, and the calls of a process that is
-        // forgotten stay in their table a little longer.
-        let mut untold = verbs.callers_of(MODIFY, true);
-        untold.retain(|process, calls| {
-            *calls > devx.calls_of(*process)[2] && processes.get(*process).is_some()
-        });
+        // Counts of calls are swept while records are on the way.
+        let mut untold = verbs.callers_of(MODIFY, true, processes);
+        untold.retain(|process, calls| *calls > devx.calls_of(*process)[2]);
         let before = std::mem::replace(&mut devx.untold, untold.keys().copied().collect());
         for (process, calls) in untold {
             *made.entry(process).or_default() += calls;
@@ -150,9 +147,9 @@ impl Makers {
                 devx.modified.insert(0);
             }
         }
-        let since_ns = programs.see_calls_ns().filter(|_| verbs.are_read());
+        let since_ns = programs.calls_ns.filter(|_| verbs.are_read());
         Self {
-            since_ns: since_ns.max(since_ns.and(losses.of_calls_ns())),
+            since_ns: since_ns.max(since_ns.and(losses.calls_ns)),
             made,
             modified: devx.modified.clone(),
             destroyed: destroyed.into_keys().collect(),

@@ -1,12 +1,11 @@
 //! Verb calls by process, and which failures are no faults.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use foldhash::fast::FixedState;
-use rdmatop_base::order::Gather as _;
 use rdmatop_base::turns::in_turn;
 use rdmatop_common::{
     counters::{HIST_BUCKETS, VerbKey, VerbStats},
@@ -34,22 +33,13 @@ use crate::{
 
 const ENOMEM: u32 = 12;
 
-/// The verb's name; a number in hex when it is not known.
-#[derive(Debug, Default)]
-struct VerbNames {
-    known: HashMap<u32, Arc<str>>,
-}
-
-impl VerbNames {
-    /// Verbs are numbered by the kernel, but decoded from a user's bytes: numbers without a name are not
-    /// kept.
-    fn of(&mut self, number: u32) -> Arc<str> {
-        match verb::name(number) {
-            Some(name) => Arc::clone(self.known.entry(number).or_insert_with(|| name.into())),
-            None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
-            None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
-            None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
-        }
+/// The verb's name, or what is known of its number.
+fn name_of(number: u32) -> Arc<str> {
+    match verb::name(number) {
+        Some(name) => name.into(),
+        None if number & verb::WRITE != 0 => format!("write_{}", number & 0xff).into(),
+        None if number & verb::CM != 0 => format!("cm_{}", number & 0xff).into(),
+        None => format!("ioctl_{}_{}", number >> 16, number & 0xffff).into(),
     }
 }
 
@@ -119,68 +109,12 @@ impl Errno {
     }
 }
 
-/// What is kept of an entry whose process is forgotten: enough to compute what the next process with its PID
-/// does. The kernel side keeps such entries until its table is half full; a row for each, mostly empty
-/// histograms, took 6 MB.
-#[derive(Debug)]
-struct Past {
-    calls: u64,
-    errors: u64,
-    ns: u64,
-    /// Buckets that are not empty.
-    hist: Box<[(u8, u64)]>,
-    errnos: Box<[(u32, u64)]>,
-}
-
-impl Past {
-    fn of(calls: Calls) -> Self {
-        let raw = calls.raw;
-        let buckets = (0_u8..).zip(raw.hist).filter(|(_, count)| *count > 0);
-        let errnos = calls.errnos.into_iter().map(|(errno, count)| (errno, count.raw));
-        Self {
-            calls: raw.calls,
-            errors: raw.errors,
-            ns: raw.ns,
-            hist: buckets.collect(),
-            errnos: errnos.collect(),
-        }
-    }
-
-    fn stats(&self) -> VerbStats {
-        let mut stats = VerbStats {
-            calls: self.calls,
-            errors: self.errors,
-            ns: self.ns,
-            ..ZERO
-        };
-        for (bucket, count) in &self.hist {
-            if let Some(of) = stats.hist.get_mut(usize::from(*bucket)) {
-                *of = *count;
-            }
-        }
-        stats
-    }
-
-    /// Failures as of the end of the process; `raw` is the value from which the kernel side goes on.
-    fn errnos(&self) -> BTreeMap<u32, Errno> {
-        let each = self.errnos.iter().map(|(errno, raw)| {
-            let count = Errno {
-                raw: *raw,
-                before: *raw,
-            };
-            (*errno, count)
-        });
-        each.gather()
-    }
-}
-
 /// All calls.
 #[derive(Debug, Default)]
 pub(super) struct Verbs {
-    names: VerbNames,
+    /// Also of processes that are forgotten, while the kernel side has the entry: it counts on for the next
+    /// process with the PID.
     rows: BTreeMap<VerbKey, Calls>,
-    /// Entries of processes that are forgotten.
-    past: NumberMap<VerbKey, Box<Past>>,
     /// Entries that the kernel side has.
     held: NumberSet<VerbKey>,
     last_ns: Option<u64>,
@@ -237,9 +171,6 @@ impl Verbs {
             } else {
                 self.held.insert(*key);
             }
-            if self.past.get(key).is_some_and(|past| past.calls == stats.calls) {
-                continue;
-            }
             let idle = self.rows.get(key).filter(|row| row.raw.calls == stats.calls);
             let process = match idle {
                 // Nothing new: no sign of life of the process, nor of another with its PID.
@@ -291,29 +222,10 @@ impl Verbs {
                 meter.add(faults, sample.mono_ns);
             }
         }
-        self.forget(&calls_only, processes);
-    }
-
-    /// Keeps the rows of processes that are shown, and of the others what is needed while the kernel side has
-    /// the entry.
-    fn forget(&mut self, calls_only: &NumberSet<VerbKey>, processes: &Processes) {
-        let held = std::mem::take(&mut self.held);
-        let is_held = |key: &VerbKey| held.contains(key) || calls_only.contains(key);
-        self.past.retain(|key, _| is_held(key));
-        let unknown = |calls: &Calls| processes.get(calls.process).is_none();
-        let over: Vec<VerbKey> = self
-            .rows
-            .iter()
-            .filter(|(_, calls)| unknown(calls))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in over {
-            let calls = self.rows.remove(&key).filter(|_| is_held(&key));
-            if let Some(calls) = calls {
-                self.past.insert(key, Box::new(Past::of(calls)));
-            }
-        }
-        self.held = held;
+        let held = &self.held;
+        self.rows.retain(|key, calls| {
+            processes.get(calls.process).is_some() || held.contains(key) || calls_only.contains(key)
+        });
     }
 
     /// Folds one entry in; returns the errors that are new.
@@ -325,46 +237,38 @@ impl Verbs {
         at_ns: u64,
         before_ns: Option<u64>,
     ) -> u64 {
-        let Some(row) = self.rows.get_mut(&key) else {
-            // What another process with this PID did does not count for this one.
-            let past = self.past.remove(&key).filter(|past| past.calls < stats.calls);
-            let before = past.as_ref().map_or(ZERO, |past| past.stats());
-            let mut row = Calls::new(process, stats, &before, at_ns);
-            row.errnos = past.map(|past| past.errnos()).unwrap_or_default();
-            if let Some(last_ns) = before_ns {
-                // The entry did not exist at the last sweep: all of it belongs to this interval.
-                (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
-                row.read(at_ns);
+        if let Some(row) = self.rows.get_mut(&key).filter(|row| row.process == process) {
+            let delta = stats.errors.checked_sub(row.raw.errors).unwrap_or(stats.errors);
+            if stats.calls < row.raw.calls {
+                row.before = ZERO;
             }
-            let (_, errors) = row.own();
-            self.rows.insert(key, row);
-            return errors;
-        };
-        let restarted = stats.calls < row.raw.calls;
-        if row.process != process {
-            // The map knows only PIDs: what the last holder did is not the new one's.
-            let before = if restarted { ZERO } else { row.raw };
-            let mut errnos = std::mem::take(&mut row.errnos);
-            for errno in errnos.values_mut() {
-                errno.before = if restarted { 0 } else { errno.raw };
-            }
-            *row = Calls {
-                errnos,
-                ..Calls::new(process, stats, &before, at_ns)
-            };
-            return stats.errors.saturating_sub(before.errors);
+            row.raw = *stats;
+            row.read(at_ns);
+            return delta;
         }
-        let delta = stats.errors.checked_sub(row.raw.errors).unwrap_or(stats.errors);
-        if restarted {
-            row.before = ZERO;
+        // The map knows only PIDs: what the last holder did is not the new one's.
+        let last = self
+            .rows
+            .remove(&key)
+            .filter(|last| last.raw.calls <= stats.calls);
+        let before = last.as_ref().map_or(ZERO, |last| last.raw);
+        let mut row = Calls::new(process, stats, &before, at_ns);
+        row.errnos = last.map(|last| last.errnos).unwrap_or_default();
+        for errno in row.errnos.values_mut() {
+            errno.before = errno.raw;
         }
-        row.raw = *stats;
-        row.read(at_ns);
-        delta
+        if let Some(last_ns) = before_ns {
+            // It has made none of them before the last sweep: all belong to this interval.
+            (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
+            row.read(at_ns);
+        }
+        let (_, errors) = row.own();
+        self.rows.insert(key, row);
+        errors
     }
 
     /// The event of a call that failed; `None` where that is no fault.
-    pub(super) fn failure(&mut self, record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
+    pub(super) fn failure(record: &VerbRecord, machine: &mut Machine, now: Now) -> Option<Event> {
         let prefix = &record.prefix;
         if verb::is_probe(record.verb, prefix.rc.unsigned_abs()) {
             return None;
@@ -378,8 +282,8 @@ impl Verbs {
         attribute(&mut event, owner, prefix);
         let device = machine.device_in(prefix, call_ns(prefix));
         let driver = device.as_ref().and_then(|(uid, _)| machine.devices.get(*uid));
-        let own = driver.and_then(|driver| driver_verbs::name(driver.provider(), record.verb));
-        event.verb = Some(own.map_or_else(|| self.names.of(record.verb), Into::into));
+        let own = driver.and_then(|driver| driver_verbs::name(driver.provider, record.verb));
+        event.verb = Some(own.map_or_else(|| name_of(record.verb), Into::into));
         event.device = device.map(|(_, name)| name);
         event.rc = Some(prefix.rc);
         Some(event)
@@ -391,21 +295,12 @@ impl Verbs {
         self.held.iter().any(|key| key.pid == pid)
     }
 
-    /// Two rows turn out to be one process.
-    pub(super) fn rename(&mut self, from: u64, to: u64) {
-        for calls in self.rows.values_mut() {
-            if calls.process == from {
-                calls.process = to;
-            }
-        }
-    }
-
     /// Whether failures are counted at all.
     pub(super) fn are_counted(&self, losses: &Losses) -> bool {
         self.last_ns.is_some() && !losses.verbs_incomplete()
     }
 
-    pub(super) fn rows(&mut self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
+    pub(super) fn rows(&self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
         let mut rows = Vec::with_capacity(self.rows.len());
         for (key, calls) in &self.rows {
             let Some(process) = machine.processes.get(calls.process) else {
@@ -429,7 +324,7 @@ impl Verbs {
                 comm: Some(Arc::clone(&process.comm)),
                 verb: match machine.driver_verb(*key, calls.process) {
                     Some(name) => name.into(),
-                    None => self.names.of(key.verb),
+                    None => name_of(key.verb),
                 },
                 number: key.verb,
                 calls: calls.made.counter(Source::Ebpf, now_ns),
@@ -451,9 +346,14 @@ impl Verbs {
 
     /// The processes of which calls of this verb have succeeded, by their uids, and how many calls; of
     /// `all`: also those that failed.
-    pub(super) fn callers_of(&self, verb: u32, all: bool) -> BTreeMap<u64, u64> {
+    pub(super) fn callers_of(&self, verb: u32, all: bool, processes: &Processes) -> BTreeMap<u64, u64> {
         let mut callers = BTreeMap::new();
-        for (_, calls) in self.rows.iter().filter(|(key, _)| key.verb == verb) {
+        let is_there = |calls: &Calls| processes.get(calls.process).is_some();
+        let rows = self
+            .rows
+            .iter()
+            .filter(|(key, calls)| key.verb == verb && is_there(calls));
+        for (_, calls) in rows {
             let (made, errors) = calls.own();
             let errors = if all { 0 } else { errors };
             if made > errors {

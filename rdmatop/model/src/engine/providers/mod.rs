@@ -1,25 +1,12 @@
 //! What the counters of each provider mean.
 //!
 //! Names are the drivers' own (`rdma_stat_desc` tables under drivers/infiniband, `ports/N/counters`), one
-//! file of data for each provider. docs/counters.md repeats them, and says how each was verified and which
-//! kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in no table
-//! is shown under its own name, with the width of 64 bits.
+//! table in `counters.rs` for each provider. docs/counters.md repeats them, and says how each was verified
+//! and which kernels have it. A meaning for which a provider has no counter is unknown; a counter that is in
+//! no table is shown under its own name, with the width of 64 bits.
 
-mod bnxt_re;
-mod cxgb4;
-mod efa;
-mod erdma;
-mod hfi1;
-mod hns;
-mod infiniband;
-mod ionic;
-mod irdma;
-mod mana;
-mod mlx4;
-mod mlx5;
-mod qedr;
-mod rxe;
-mod siw;
+#[rustfmt::skip] // a counter is a line or two
+mod counters;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -31,12 +18,14 @@ use crate::{
     snapshot::{Hidden, Quantity},
 };
 
+use table::{Carries, Table, Unit};
 pub(super) use table::{Entry, Role};
-use table::{Table, Unit};
 
-/// Makes [`Provider`] of the families: table, and the beginnings of the names of their drivers and devices.
+/// Makes [`Provider`] of the families: the table of each, what its byte counters count, whether it has
+/// `ports/N/counters` of the InfiniBand specification that mean something, and the beginnings of the names of
+/// its drivers and devices.
 macro_rules! families {
-    ($($family:ident $table:ident: $($name:literal),*;)*) => {
+    ($($family:ident $table:ident $carries:ident $pma:literal: $($name:literal),*;)*) => {
         /// A family of drivers with one set of counter names.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(super) enum Provider {
@@ -50,31 +39,32 @@ macro_rules! families {
 
         impl Provider {
             /// The table of the provider's counters.
-            fn table(self) -> &'static Table {
-                match self {
-                    $(Self::$family => &$table::TABLE,)*
-                    Self::Other => &infiniband::TABLE,
-                }
+            fn table(self) -> Table {
+                let (carries, pma, counters) = match self {
+                    $(Self::$family => (Carries::$carries, $pma, counters::$table),)*
+                    Self::Other => (Carries::More, true, counters::INFINIBAND),
+                };
+                Table { carries, pma, counters }
             }
         }
     };
 }
 
 families! {
-    Rxe rxe: "rdma_rxe", "rxe";
-    Siw siw: "siw";
-    Mlx5 mlx5: "mlx5";
-    Mlx4 mlx4: "mlx4";
-    Efa efa: "efa";
-    Bnxt bnxt_re: "bnxt";
-    Mana mana: "mana";
-    Irdma irdma: "irdma", "i40iw", "ice", "idpf";
-    Erdma erdma: "erdma";
-    Hns hns: "hns";
-    Qedr qedr: "qedr", "qede";
-    Ionic ionic: "ionic";
-    Cxgb4 cxgb4: "cxgb4", "iw_cxgb4";
-    Hfi1 hfi1: "hfi1";
+    Rxe RXE Rdma false: "rdma_rxe", "rxe";
+    Siw NONE Unknown false: "siw";
+    Mlx5 MLX5 RdmaOnEthernet true: "mlx5";
+    Mlx4 MLX4 More true: "mlx4";
+    Efa EFA Rdma false: "efa";
+    Bnxt BNXT_RE Unknown false: "bnxt";
+    Mana MANA Unknown false: "mana";
+    Irdma IRDMA Unknown false: "irdma", "i40iw", "ice", "idpf";
+    Erdma ERDMA Unknown false: "erdma";
+    Hns HNS Unknown false: "hns";
+    Qedr NONE Unknown true: "qedr", "qede";
+    Ionic IONIC Unknown false: "ionic";
+    Cxgb4 CXGB4 Unknown false: "cxgb4", "iw_cxgb4";
+    Hfi1 HFI1 More true: "hfi1";
 }
 
 /// The beginnings of names of drivers and devices, by family: for tests of other lists of drivers.
@@ -92,28 +82,10 @@ pub fn has_meaning(driver: Option<&str>, device: &str, counter: &str) -> bool {
     provider.entry(RawSource::Device, counter).meaning().is_some()
 }
 
-/// Counters that only one family has.
-const SIGNATURES: &[(&str, Provider)] = &[
-    ("sent_pkts", Provider::Rxe),
-    ("rp_cnp_ignored", Provider::Mlx5),
-    ("retrans_timeout_events", Provider::Efa),
-    ("requester_oos_nak", Provider::Mana),
-    ("ip4OutOctets", Provider::Irdma),
-    ("hw_tx_bytes_cnt", Provider::Erdma),
-];
+/// A counter that only rxe has.
+const SENT_BY_RXE: &str = "sent_pkts";
 
 impl Provider {
-    /// The family by the counters of a device that has no driver link and may have any name: rxe devices have
-    /// none, and any device can be renamed.
-    pub(super) fn by_counters<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<Self> {
-        names.find_map(|name| {
-            SIGNATURES
-                .iter()
-                .find(|(signature, _)| *signature == name)
-                .map(|(_, provider)| *provider)
-        })
-    }
-
     /// The family, by the driver's name if it is known, else by the device's (`mlx5_0`).
     pub(super) fn of(driver: Option<&str>, device: &str) -> Self {
         let name = driver.unwrap_or(device);
@@ -121,6 +93,17 @@ impl Provider {
             .iter()
             .find(|(start, _)| name.starts_with(start))
             .map_or(Self::Other, |(_, provider)| *provider)
+    }
+
+    /// As [`Self::of`], of a device with counters of these names: those of rxe have no driver link, and any
+    /// device can be renamed.
+    pub(super) fn counting<'a>(self, mut names: impl Iterator<Item = &'a str>) -> Self {
+        let mut is_rxe = || names.any(|name| name == SENT_BY_RXE);
+        if self == Self::Other && is_rxe() {
+            Self::Rxe
+        } else {
+            self
+        }
     }
 
     /// The module of a driver whose work requests programs of ours can count, `None` for any other.
@@ -163,31 +146,31 @@ impl Provider {
         })
     }
 
-    /// The ways to a meaning, best first. The first one of which any name exists is taken, and its names are
-    /// added up.
-    pub(super) fn ways(self, role: Role) -> [impl Iterator<Item = &'static str>; 2] {
+    /// The role that a counter of this name is a part of, and in which way.
+    pub(super) fn part(self, name: &str) -> Option<(Role, u8)> {
         let table = self.table();
         let pma = table.pma && self != Self::Other;
-        let specified = if pma { infiniband::TABLE.counters } else { &[] };
-        [0, 1].map(|way| {
-            let all = table.counters.iter().chain(specified);
-            all.filter(move |entry| entry.role == Some(role) && entry.way == way)
-                .map(|entry| entry.name)
-        })
+        let specified = if pma { counters::INFINIBAND } else { &[] };
+        let mut named = table
+            .counters
+            .iter()
+            .chain(specified)
+            .filter(|entry| entry.name == name);
+        named.find_map(|entry| Some((entry.role?, entry.way)))
     }
 
     /// What a counter is; one that is in no table has 64 bits and no meaning.
     pub(super) fn entry(self, from: RawSource, name: &str) -> &'static Entry {
         static UNKNOWN: Entry = table::counter("", Unit::Events, "");
         let (table, name) = match from {
-            RawSource::Pma => (&infiniband::TABLE, name),
+            RawSource::Pma => (counters::INFINIBAND, name),
             RawSource::Ethtool => return &UNKNOWN,
             // A representor's counter (INIT_VPORT_Q_COUNTER of mlx5).
-            _ if self == Self::Mlx5 => (self.table(), name.strip_prefix("vport_").unwrap_or(name)),
-            _ => (self.table(), name),
+            _ if self == Self::Mlx5 => (self.table().counters, name.strip_prefix("vport_").unwrap_or(name)),
+            _ => (self.table().counters, name),
         };
-        let named = |name: &str| table.counters.iter().find(|entry| entry.name == name);
-        let numbered = || hfi1::without_number(name).filter(|_| self == Self::Hfi1);
+        let named = |name: &str| table.iter().find(|entry| entry.name == name);
+        let numbered = || without_number(name).filter(|_| self == Self::Hfi1);
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }
 
@@ -199,32 +182,15 @@ impl Provider {
 
     /// Its counters of which one moves whenever a packet of a connection is sent, or comes, a second time:
     /// those that each of its devices has, and more that some have.
-    pub(super) fn sent_again(self) -> (&'static [&'static str], &'static [&'static str]) {
+    pub(super) fn sent_again(self) -> [&'static str; 2] {
+        const BY_RXE: &str = "completer_retry_err send_rnr_err rcvd_rnr_err duplicate_request out_of_seq_request \
+                              rcvd_seq_err";
+        const BY_MLX5: &str = "out_of_buffer out_of_sequence duplicate_request rnr_nak_retry_err packet_seq_err \
+                               implied_nak_seq_err local_ack_timeout_err";
         match self {
-            Self::Rxe => (
-                &[
-                    "completer_retry_err",
-                    "send_rnr_err",
-                    "rcvd_rnr_err",
-                    "duplicate_request",
-                    "out_of_seq_request",
-                    "rcvd_seq_err",
-                ],
-                &[],
-            ),
-            Self::Mlx5 => (
-                &[
-                    "out_of_buffer",
-                    "out_of_sequence",
-                    "duplicate_request",
-                    "rnr_nak_retry_err",
-                    "packet_seq_err",
-                    "implied_nak_seq_err",
-                    "local_ack_timeout_err",
-                ],
-                &["roce_adp_retrans"],
-            ),
-            _ => (&[], &[]),
+            Self::Rxe => [BY_RXE, ""],
+            Self::Mlx5 => [BY_MLX5, "roce_adp_retrans"],
+            _ => ["", ""],
         }
     }
 
@@ -236,11 +202,23 @@ impl Provider {
 
     /// Whether its byte counters count every byte of a queue pair.
     pub(super) fn counts_all_of_rdma(self) -> bool {
-        self.table().carries.all_of_rdma()
+        self.table().carries != Carries::Unknown
     }
 
     /// Whether the byte counters of a port with this link layer count nothing but traffic of queue pairs.
     pub(super) fn counts_rdma_alone(self, link_layer: Option<&str>) -> bool {
-        self.table().carries.rdma_alone(link_layer)
+        match self.table().carries {
+            Carries::Rdma => true,
+            Carries::RdmaOnEthernet => link_layer == Some("Ethernet"),
+            Carries::More | Carries::Unknown => false,
+        }
     }
+}
+
+/// The name that the table of hfi1 has for a counter of a lane or a context: without its number. Counters of
+/// 32 bits have `,32` behind their names (init_cntrs, hw/hfi1/chip.c).
+fn without_number(name: &str) -> Option<String> {
+    let (name, bits) = name.strip_suffix(",32").map_or((name, ""), |name| (name, ",32"));
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (bare != name).then(|| format!("{bare}{bits}"))
 }

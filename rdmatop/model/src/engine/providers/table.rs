@@ -2,47 +2,49 @@
 
 use super::super::meter::Width;
 
-/// Makes [`Role`] of the meanings, each with the key of a port's JSON object that its counters are a part of.
-macro_rules! roles {
-    ($($(#[$doc:meta])* $role:ident = $key:literal,)*) => {
-        /// A meaning that several providers share.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(in crate::engine) enum Role {
-            $($(#[$doc])* $role,)*
-        }
-
-        impl Role {
-            /// All roles, in their order.
-            pub(in crate::engine) const ALL: [Self; [$($key),*].len()] = [$(Self::$role),*];
-
-            #[cfg(test)]
-            pub(super) fn key(self) -> &'static str {
-                match self { $(Self::$role => $key,)* }
-            }
-        }
-    };
+/// A meaning that several providers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Role {
+    TxBytes,
+    RxBytes,
+    TxPackets,
+    RxPackets,
+    /// Packets that were dropped, but for those without a receive buffer.
+    Drops,
+    /// Packets that found no receive buffer.
+    OutOfBuffer,
+    /// Packets that were sent again.
+    Retransmits,
+    /// Times that a sender started again, each with any number of packets.
+    Retries,
+    /// Packets received with a mark of congestion (ECN).
+    EcnMarked,
+    /// Notifications of congestion (CNP) received, which slow a sender down.
+    CnpHandled,
+    /// Notifications of congestion sent.
+    CnpSent,
+    RnrNaks,
 }
 
-roles! {
-    TxBytes = "tx_bytes",
-    RxBytes = "rx_bytes",
-    TxPackets = "tx_packets",
-    RxPackets = "rx_packets",
-    /// Packets that were dropped, but for those without a receive buffer.
-    Drops = "drops",
-    /// Packets that found no receive buffer.
-    OutOfBuffer = "out_of_buffer",
-    /// Packets that were sent again.
-    Retransmits = "retransmits",
-    /// Times that a sender started again, each with any number of packets.
-    Retries = "retries",
-    /// Packets received with a mark of congestion (ECN).
-    EcnMarked = "ecn_marked",
-    /// Notifications of congestion (CNP) received, which slow a sender down.
-    CnpHandled = "cnp_handled",
-    /// Notifications of congestion sent.
-    CnpSent = "cnp_sent",
-    RnrNaks = "rnr_naks",
+impl Role {
+    /// The key of a port's JSON object that its counters are a part of.
+    #[cfg(test)]
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::TxBytes => "tx_bytes",
+            Self::RxBytes => "rx_bytes",
+            Self::TxPackets => "tx_packets",
+            Self::RxPackets => "rx_packets",
+            Self::Drops => "drops",
+            Self::OutOfBuffer => "out_of_buffer",
+            Self::Retransmits => "retransmits",
+            Self::Retries => "retries",
+            Self::EcnMarked => "ecn_marked",
+            Self::CnpHandled => "cnp_handled",
+            Self::CnpSent => "cnp_sent",
+            Self::RnrNaks => "rnr_naks",
+        }
+    }
 }
 
 /// What one count of a counter stands for.
@@ -164,22 +166,6 @@ pub(super) enum Carries {
     More,
     /// It is not known which traffic the byte counters count.
     Unknown,
-}
-
-impl Carries {
-    /// Whether every byte is of a queue pair of RDMA.
-    pub(super) fn rdma_alone(self, link_layer: Option<&str>) -> bool {
-        match self {
-            Self::Rdma => true,
-            Self::RdmaOnEthernet => link_layer == Some("Ethernet"),
-            Self::More | Self::Unknown => false,
-        }
-    }
-
-    /// Whether every byte of a queue pair is counted.
-    pub(super) fn all_of_rdma(self) -> bool {
-        self != Self::Unknown
-    }
 }
 
 /// The counters of one provider.

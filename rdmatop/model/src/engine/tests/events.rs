@@ -81,7 +81,7 @@ fn cm_record(ts_ns: u64, what: u32, cm_id: u32) -> CmRecord {
 }
 
 #[test]
-fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
+fn a_connection_event_in_a_kworker_has_the_owner_that_its_record_names_alone() {
     let mut host = Host::new();
     let t = host.now;
     let between = |what, ts_ns| {
@@ -100,13 +100,18 @@ fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
     let mut established = between(cm::EVENT, t + 1);
     (established.event, established.status) = (9, 0);
     let event = host.record(Record::Cm(established)).remove(0);
+    assert_eq!((event.pid, event.comm, event.by_pid), (None, None, None));
+    established.prefix.flags |= flag::OWNER_TASK;
+    established.prefix.owner_pid = 291;
+    established.prefix.owner_comm = bytes("rping");
+    let event = host.record(Record::Cm(established)).remove(0);
     assert_eq!(
         (event.pid, event.comm.as_deref(), event.by_pid),
         (Some(291), Some("rping"), None)
     );
     assert_eq!(event.cm().cm_event.unwrap().to_string(), "ESTABLISHED");
     assert_eq!(event.cm().status, Some(0));
-    // An address of InfiniBand is not shown; without it another connection may be meant.
+    // An address of InfiniBand is not shown.
     let mut native = between(cm::EVENT, t + 2);
     native.dst[..2].copy_from_slice(&27u16.to_ne_bytes());
     let event = host.record(Record::Cm(native)).remove(0);
@@ -114,7 +119,6 @@ fn a_connection_event_in_a_kworker_belongs_to_the_owner_of_its_id() {
         (event.cm().src.unwrap().to_string().as_str(), event.cm().dst),
         ("10.77.0.1:7436", None)
     );
-    assert_eq!(event.pid, None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md"
 const TABLES: [&str; 3] = ["BTreeMap<", "HashMap<", "NumberMap<"];
 /// Tables by what never comes again, or means the same for ever: `uid`s, and numbers of ports, verbs and
 /// errnos of one row; texts.
-const OF_CONSTANTS: [&str; 19] = [
+const OF_CONSTANTS: [&str; 16] = [
     "Calls::errnos",
     "Device::ports",
     "Dump::passed",
@@ -20,14 +20,11 @@ const OF_CONSTANTS: [&str; 19] = [
     "Process::qps",
     "Processes::all",
     "Rest::payload",
-    "SafeNames::all",
     "Shares::moved",
     "Shares::others",
     "Shares::totals",
     "Users::makers",
     "Users::ports",
-    "VerbNames::known",
-    "Way::payload",
     "Way::users",
 ];
 

@@ -87,7 +87,7 @@ struct Object {
     port: u16,
     size: u64,
     began_ns: Option<u64>,
-    /// Of an id: a record named the owner. Of a region: that of the next one at its address told its end.
+    /// Of a region: the record of the next one at its address told its end.
     told: bool,
 }
 
@@ -253,9 +253,8 @@ impl Machine {
             if in_worker {
                 record.prefix.flags &= !flag::OWNER_TASK;
                 record.prefix.owner_pid = 0;
-                pid = pid.filter(|_| object.told);
+                pid = None;
             }
-            object.told |= !in_worker;
         }
         self.hear(Record::Cm(record), object, pid);
     }
@@ -349,26 +348,6 @@ proptest! {
             machine.run(step);
             machine.check();
         }
-    }
-}
-
-#[test]
-fn an_id_that_two_processes_used_shows_no_owner_in_a_worker() {
-    let mut machine = Machine::new();
-    machine.create(Kind::BareId, 0, 0);
-    machine.create(Kind::BareId, 1, 1);
-    // In two network namespaces: all that a tracepoint tells is the same.
-    let [mut one, mut other] = [0, 1].map(|at| Object {
-        port: 1000,
-        ..machine.objects[at].clone()
-    });
-    assert_eq!(one.number, other.number);
-    machine.happens(&mut one, false);
-    machine.happens(&mut one, true);
-    machine.happens(&mut other, false);
-    for mut either in [one, other] {
-        either.told = false;
-        machine.happens(&mut either, true);
     }
 }
 

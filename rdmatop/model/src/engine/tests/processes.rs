@@ -59,11 +59,9 @@ fn bytes_by_tcp_from_before_an_interval_are_in_no_rate_of_anybody() {
 }
 
 #[test]
-fn what_a_row_knows_is_kept_where_it_turns_out_to_be_another_process() {
+fn what_a_row_knows_is_kept_when_proc_is_read_again() {
     let mut host = Host::new();
     host.facts(231, 99, "python3");
-    // A name that the process is not known to have: a second row, until /proc says that it is the same.
-    host.record(region(kind::MR_REG, host.now, 0x70, 231, 4096));
     let locked = LockedMemory {
         pid: 231,
         limit: Some(65_536),
@@ -203,7 +201,16 @@ fn a_process_that_was_taken_for_ended_is_one_row_when_proc_still_has_it() {
     host.qp(made);
     host.gone(231);
     host.pass(SECOND);
-    host.record(region(kind::MR_REG, host.now, 0xc0, 231, 4096));
+    let Record::Object(mut made) = region(kind::MR_REG, host.now, 0xc0, 231, 4096) else {
+        unreachable!()
+    };
+    made.owner_start_ns = 20 * TICK;
+    host.record(Record::Object(made));
+    // It has the pid alone.
+    let mut device = rxe(0, "rxe0");
+    device.mr_bytes = Some([(231, 4096)].into());
+    host.pass(SECOND).devices(vec![device]);
+    assert_eq!(host.tick().processes.len(), 2);
     host.facts(231, 20, "ib_send_bw");
     let row = host.process(231);
     assert_eq!((row.exited, row.qps, row.mr_bytes), (false, 1, Some(4096)));
@@ -219,8 +226,9 @@ fn a_pid_reused_unnoticed_is_another_process_once_its_start_time_is_read() {
     host.engine.needs();
     let mut next = create(t + 2, 0xb0, 18);
     next.prefix = by(next.prefix, 231, "rping");
+    next.owner_start_ns = 200_000_000;
     host.qp(next);
-    assert_eq!(host.engine.needs().processes, [231], "a strange name asks again");
+    assert_eq!(host.engine.needs().processes, [231], "another start asks again");
     host.facts(231, 20, "rping");
     let snapshot = host.tick();
     let rows: Vec<_> = snapshot

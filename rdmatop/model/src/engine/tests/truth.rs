@@ -40,7 +40,7 @@ fn check(lab: &Lab) -> Said {
     let mut said = Said::default();
     let mut generations = HashMap::new();
     for qp in engine.machine.qps.iter() {
-        let mut born_as = qp.births().iter().copied().map(|(object, born_ns)| {
+        let mut born_as = qp.births.iter().copied().map(|(object, born_ns)| {
             let is_it = |truth: &kernel::TrueQp| truth.object == object && truth.births.contains(&born_ns);
             kernel.qps.iter().position(is_it).expect("a birth that was")
         });

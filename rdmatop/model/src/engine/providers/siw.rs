@@ -1,9 +1,0 @@
-//! Soft iWARP: its driver has no counters.
-
-use super::table::{Carries, Table};
-
-pub(super) const TABLE: Table = Table {
-    carries: Carries::Unknown,
-    pma: false,
-    counters: &[],
-};
