@@ -4,7 +4,7 @@
 use super::rails::Choice;
 use super::{RuleContext, link};
 use crate::facts::{DeviceRow, PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::input::GpuPlace;
 use crate::value::Counter;
 use rdmatop_base::pcie::{Distance, Place};
@@ -51,16 +51,10 @@ fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<P
 
 /// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
 /// port is idle. A process on several GPUs is left out, because it may send the data of any of them.
-pub(super) fn nic(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in &ctx.facts.processes {
-        let Some([gpu]) = row.gpus.as_deref() else {
-            continue;
-        };
-        out.extend(of_process(ctx, row, gpu));
-    }
-}
-
-fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Symptom> {
+pub(super) fn nic(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
+    let Some([gpu]) = row.gpus.as_deref() else {
+        return None;
+    };
     let own = |port: &PortRow| {
         let mut users = ctx.users(&port.device);
         row.devices.contains(&port.device)
@@ -78,7 +72,14 @@ fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option
         .min_by_key(|seen| seen.distance)
         .filter(|near| near.distance < used.distance)?;
     let (far_name, near_name) = (&used.port.device, &near.port.device);
-    Some(Symptom {
+    let carries = |seen: &PortDistance<'_>| {
+        format!(
+            "{} carries {}",
+            link::name(seen.port),
+            words::bits(seen.bytes_per_s)
+        )
+    };
+    Some(Finding {
         verdict: format!(
             "{} computes on GPU {} and alone has QPs on {}, {}, which is busy: {} {} is idle",
             words::process(row),
@@ -88,29 +89,11 @@ fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option
             link::name(near.port),
             words_of(near.distance)
         ),
-        evidence: vec![
-            format!(
-                "{} carries {}",
-                link::name(used.port),
-                words::bits(used.bytes_per_s)
-            ),
-            format!(
-                "{} carries {}",
-                link::name(near.port),
-                words::bits(near.bytes_per_s)
-            ),
-        ],
+        evidence: vec![carries(used), carries(near)],
         next: next(row, far_name, near_name),
         short: "far NIC".to_owned(),
         victims: vec![row.uid],
-        ..ctx.symptom(
-            FindingId::FarNic,
-            Severity::Warning,
-            About {
-                process: Some(row.uid),
-                ..About::of_port(used.port)
-            },
-        )
+        ..ctx.finding(FindingId::FarNic, About::of_port(used.port).by(row.uid))
     })
 }
 

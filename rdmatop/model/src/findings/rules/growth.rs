@@ -6,15 +6,56 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Consumers;
 use super::flaps::Flaps;
 use super::latency::Latencies;
-use super::memory;
 use super::requests::Failed;
 use crate::facts::{Facts, VerbRow};
 use crate::findings::{Limits, words};
 use rdmatop_base::order::Gather as _;
 
 const S: u64 = 1_000_000_000;
-/// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
-const STEPS: usize = 5;
+
+/// What each process had of something within a window: times, and the number at each, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Growth(BTreeMap<u64, VecDeque<(u64, u64)>>);
+
+impl Growth {
+    /// `numbers`: that of each process that is there; one that is unknown leaves what was known. One point for
+    /// each `part` of the window is enough: it takes the newest number.
+    fn look(
+        &mut self,
+        now: u64,
+        [window, part]: [u64; 2],
+        numbers: impl Iterator<Item = (u64, Option<u64>)>,
+    ) {
+        let mut seen = BTreeMap::new();
+        for (uid, number) in numbers {
+            let mut points = self.0.remove(&uid).unwrap_or_default();
+            if let Some(number) = number {
+                if points.back().is_some_and(|(_, before)| *before > number) {
+                    points.clear();
+                }
+                let is_next = points.len() > 1;
+                match points.back_mut() {
+                    Some((_, before)) if *before == number => {}
+                    Some((then, before)) if is_next && now.saturating_sub(*then) < part => *before = number,
+                    _ => points.push_back((now, number)),
+                }
+                // The last point before the window stays: growth within the window begins there.
+                while points.len() > 1 && points[1].0 <= now.saturating_sub(window) {
+                    points.pop_front();
+                }
+            }
+            seen.insert(uid, points);
+        }
+        self.0 = seen;
+    }
+
+    /// By how much it grew within the window, and since when, if it grew in so many steps: one jump is a start.
+    pub(super) fn in_steps(&self, steps: usize, process_uid: u64) -> Option<(u64, u64)> {
+        let points = self.0.get(&process_uid)?;
+        let ((since, first), (_, last)) = (points.front()?, points.back()?);
+        (points.len() > steps).then(|| (last - first, *since))
+    }
+}
 
 /// PID, number of the verb, errno. A driver's own verb has its name only while the devices of the process are
 /// known: by name, all its failures would be new whenever the name changes.
@@ -110,8 +151,10 @@ impl RecentCalls {
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::findings) struct RuleHistory {
-    /// Number of QPs by time, oldest first; only points at which it changed.
-    by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
+    /// QPs of each process.
+    pub(super) qps: Growth,
+    /// Bytes that each process had registered, in eight parts of the window.
+    pub(super) memory: Growth,
     /// What each process made and took back, by the verb that makes it and by PID.
     made: BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     /// Failed calls: in all, and in the last interval.
@@ -120,7 +163,6 @@ pub(in crate::findings) struct RuleHistory {
     short: BTreeMap<(u32, u32), u64>,
     /// The times at which links went down.
     pub(super) flaps: Flaps,
-    pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
     /// What ports counted of requests that failed.
@@ -132,27 +174,15 @@ pub(in crate::findings) struct RuleHistory {
 impl RuleHistory {
     pub(in crate::findings) fn look(&mut self, facts: &Facts, limits: &Limits) {
         let now = facts.mono_ns;
-        let oldest = now.saturating_sub(limits.leak_window_s * S);
-        let mut seen = BTreeMap::new();
-        for row in super::live(facts) {
-            let mut points = self.by_process.remove(&row.uid).unwrap_or_default();
-            if points.back().is_some_and(|(_, qps)| *qps > row.qps) {
-                points.clear();
-            }
-            if points.back().is_none_or(|(_, qps)| *qps != row.qps) {
-                points.push_back((now, row.qps));
-            }
-            // The last point before the window stays: growth within the window begins there.
-            while points.len() > 1 && points[1].0 <= oldest {
-                points.pop_front();
-            }
-            seen.insert(row.uid, points);
-        }
-        self.by_process = seen;
+        let live = || super::live(facts);
+        let qps = live().map(|row| (row.uid, Some(row.qps)));
+        self.qps.look(now, [limits.leak_window_s * S, 0], qps);
+        let memory = live().map(|row| (row.uid, row.mr_bytes));
+        let window = limits.mr_growth_window_s * S;
+        self.memory.look(now, [window, window / 8], memory);
         let mut before = std::mem::take(&mut self.made);
         self.makes(&REGIONS, facts, &mut before);
         self.makes(&CONNECTIONS, facts, &mut before);
-        self.memory.look(facts, limits);
         self.consumers = super::consumers(facts);
         self.flaps.look(facts, limits, &self.consumers);
         self.latencies.look(facts);
@@ -250,12 +280,5 @@ impl RuleHistory {
     pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
         let (_, more) = self.failures.get(&(row.pid, row.number, errno))?;
         (*more > 0).then_some(*more)
-    }
-
-    /// By how many QPs a process grew within the window, and since when, if it grew in several steps.
-    pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
-        let points = self.by_process.get(&process_uid)?;
-        let ((since, first), (_, last)) = (points.front()?, points.back()?);
-        (points.len() > STEPS).then(|| (last.saturating_sub(*first), *since))
     }
 }

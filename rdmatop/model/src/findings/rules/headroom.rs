@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
 use crate::facts::{DeviceRow, VerbRow, registers_memory};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::{ShellWord, step};
 
@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 /// A driver says how many it allows when it registers the device (`ib_device.attrs`), and refuses what is
 /// beyond that with ENOMEM or ENOSPC. It may refuse earlier: functions of one NIC share what the NIC has, and
 /// EFA has limits for each type of QP.
-pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for device in &ctx.facts.devices {
         for (what, count, limit) in device.headroom() {
             let (Some(count), Some(limit)) = (count, limit) else {
@@ -63,7 +63,7 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 "CQs" => "cq",
                 _ => "mr",
             };
-            out.push(Symptom {
+            out.push(Finding {
                 verdict,
                 evidence,
                 next: step!(
@@ -75,12 +75,9 @@ pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 ),
                 short: format!("{count} of {limit} {what}"),
                 victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
-                since_ns: ctx.facts.mono_ns,
-                ..ctx.symptom(
-                    FindingId::Headroom,
-                    if refused.is_some() { Severity::Critical } else { Severity::Warning },
-                    About::of_device(device.uid).part(what.to_owned()),
-                )
+                since_mono_ns: ctx.facts.mono_ns,
+                severity: Severity::critical_if(refused.is_some()),
+..ctx.finding(FindingId::Headroom, About::of_device(device.uid).part(what.to_owned()))
             });
         }
     }

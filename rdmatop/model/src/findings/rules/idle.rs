@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::RuleContext;
 use super::rails::{Load, movers, names, received};
 use crate::facts::{PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use rdmatop_base::step::step;
 
 /// Some of these ports carry next to nothing, two or more others are full, and the processes on those could
 /// use the idle ones. A job with no more processes than full ports uses what it was given.
-pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Finding> {
     let rx = received(ports)?;
     let (sends_none, receives_none) = (tx.idle(ctx.limits.idle_share), rx.idle(ctx.limits.idle_share));
     let (idle, full): (Vec<usize>, Vec<usize>) =
@@ -50,7 +50,7 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
         )
     };
     let pid = users.iter().find_map(|row| row.pid)?;
-    Some(Symptom {
+    Some(Finding {
         verdict: format!(
             "{} of {} ports are idle ({}): {who}",
             idle.len(),
@@ -76,7 +76,8 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
         ),
         short: words::count(idle.len() as u64, "NIC") + " idle",
         victims: users.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
+        severity,
+        ..ctx.finding(FindingId::RailsIdle, About::of_port(ports[first]))
     })
 }
 

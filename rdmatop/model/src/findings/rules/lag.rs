@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::RuleContext;
 use super::link::{interface, name, used_by};
-use crate::facts::{Bond, Member, PortRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::facts::{Member, PortRow};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::fabric;
 use rdmatop_base::order::Ordered as _;
@@ -14,12 +14,6 @@ use rdmatop_base::step::NextStep;
 
 /// What a member counted in one direction.
 type Bytes = fn(&Member) -> Option<Counter>;
-
-/// The ports that are ACTIVE and send over a bond.
-fn bonds<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
-    let active = ctx.active_ports();
-    active.filter_map(|port| Some((port, port.bond.as_ref()?)))
-}
 
 /// The member that carries nearly everything in one direction, its rate, and its share of the whole; `None`
 /// if the load is small or spread, or not known of each member.
@@ -44,8 +38,10 @@ fn is_full(ctx: &RuleContext<'_>, member: &Member, rate: f64) -> bool {
 }
 
 /// One member of a bond carries nearly everything.
-pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(ctx).filter(|(_, bond)| !bond.is_active_backup()) {
+pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    let ports = ctx.active_ports();
+    let bonds = ports.filter_map(|port| Some((port, port.bond.as_ref()?)));
+    for (port, bond) in bonds.filter(|(_, bond)| !bond.is_active_backup()) {
         let up: Vec<&Member> = bond.up().collect();
         if up.len() < 2 {
             continue;
@@ -84,7 +80,7 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     ports.len()
                 )
             }));
-            out.push(Symptom {
+            out.push(Finding {
                 verdict: format!(
                     "{} {way} {} of its data by {} alone{load}, one of {} links of its bond{}",
                     name(port),
@@ -104,11 +100,8 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 }
                 .into(),
                 short: format!("one of {} links", up.len()),
-                ..ctx.symptom(
-                    FindingId::LagImbalance,
-                    if full { Severity::Warning } else { Severity::Info },
-                    About::of_port(port).part(way),
-                )
+                severity: Severity::info_if(!full),
+..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
             });
         }
     }
@@ -126,43 +119,42 @@ fn lacks(member: &Member) -> String {
 
 /// A member of a bond has no link, or the switch has it in no aggregate, so the port has less than its full
 /// rate.
-pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(ctx) {
-        let down = bond.members.iter().filter(|member| member.up == Some(false));
-        // The first that is shown decides what to do.
-        let mut down: Vec<&Member> = down.collect();
-        down.order_by_key(|member| member.outside);
-        let users: Vec<_> = ctx.users(&port.device).collect();
-        let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
-            continue;
-        };
-        // Of such a bond one link carries all.
-        let (evidence, reserve, severity) = if bond.is_active_backup() {
-            (None, ", so it has no reserve", Severity::Info)
-        } else {
-            let rate = port.rate_bps;
-            let left = rate.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
-            (left, "", Severity::Warning)
-        };
-        out.push(Symptom {
-            verdict: format!(
-                "{} has {} of {} links of its bond: {}{reserve}{}",
-                name(port),
-                bond.up().count(),
-                bond.members.len(),
-                down.iter()
-                    .map(|member| lacks(member))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                used_by(&users)
-            ),
-            victims: users.iter().map(|row| row.uid).collect(),
-            evidence: evidence.into_iter().collect(),
-            next: interface(ctx, port).map_or_else(NextStep::default, |_| {
-                fabric::bond_member(port.netdev.as_deref(), &first.name, first.outside)
-            }),
-            short: "link of bond".to_owned(),
-            ..ctx.symptom(FindingId::LagDegraded, severity, About::of_port(port))
-        });
-    }
+pub(super) fn without_link(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let bond = port
+        .bond
+        .as_ref()
+        .filter(|bond| port.is_active() && bond.up().next().is_some())?;
+    let down = bond.members.iter().filter(|member| member.up == Some(false));
+    // The first that is shown decides what to do.
+    let mut down: Vec<&Member> = down.collect();
+    down.order_by_key(|member| member.outside);
+    let first = down.first()?;
+    let users: Vec<_> = ctx.users(&port.device).collect();
+    users.first()?;
+    // Of such a bond one link carries all.
+    let is_backup = bond.is_active_backup();
+    let left = port.rate_bps.filter(|_| !is_backup);
+    let left = left.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
+    Some(Finding {
+        verdict: format!(
+            "{} has {} of {} links of its bond: {}{}{}",
+            name(port),
+            bond.up().count(),
+            bond.members.len(),
+            down.iter()
+                .map(|member| lacks(member))
+                .collect::<Vec<_>>()
+                .join(", "),
+            if is_backup { ", so it has no reserve" } else { "" },
+            used_by(&users)
+        ),
+        victims: users.iter().map(|row| row.uid).collect(),
+        evidence: left.into_iter().collect(),
+        next: interface(ctx, port).map_or_else(NextStep::default, |_| {
+            fabric::bond_member(port.netdev.as_deref(), &first.name, first.outside)
+        }),
+        short: "link of bond".to_owned(),
+        severity: Severity::info_if(is_backup),
+        ..ctx.finding(FindingId::LagDegraded, About::of_port(port))
+    })
 }

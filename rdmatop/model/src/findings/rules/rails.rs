@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::link::{self, name, who};
 use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::facts::{PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, ShellWord, step};
@@ -17,7 +17,7 @@ const LEAST: usize = 3;
 
 /// ACTIVE ports by driver and link layer, where there are at least [`LEAST`]. A node may have the cards of
 /// its InfiniBand rails for storage on Ethernet, too.
-pub(super) fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
+fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<(&str, Option<&str>), Vec<&PortRow>> = BTreeMap::new();
     for port in ctx.active_ports() {
         if let Some(driver) = ctx.driver(port) {
@@ -34,8 +34,8 @@ pub(super) fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
 /// A port that negotiated a lower rate than most ports of its driver, and that one process uses together with
 /// them. Ports that no process uses together need not be alike: a node may have storage NICs with the driver
 /// of the NICs that its jobs use.
-pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for ports in ctx.rails() {
+pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    for ports in &groups(ctx) {
         let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
             continue;
         };
@@ -54,7 +54,7 @@ pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 continue;
             };
             let gb = |rate: u64| rate / 1_000_000_000;
-            out.push(Symptom {
+            out.push(Finding {
                 verdict: format!(
                     "{} runs at {} Gb/s, the other ports at {}: it slows {}, which uses them together",
                     name(port),
@@ -70,7 +70,7 @@ pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     None => "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into(),
                 },
                 short: format!("link {} Gb/s", gb(rate)),
-                ..ctx.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
+                ..ctx.finding(FindingId::PortSlow, About::of_port(port))
             });
         }
     }
@@ -138,8 +138,8 @@ impl Load {
 }
 
 /// One port that sends or receives nearly everything.
-pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for ports in ctx.rails() {
+pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    for ports in &groups(ctx) {
         let Some(tx) = sent(ports) else { continue };
         // Nothing was sent, so there is nothing to compare.
         if tx.sum <= 0.0 {
@@ -221,7 +221,7 @@ fn only_repeats(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
 
 /// One of the ports of one rate that has all traffic of them: a port of another rate may serve another
 /// purpose.
-fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).gather();
     rates.into_iter().find_map(|rate| {
         let alike = ports.iter().filter(|port| port.rate_bps == rate);
@@ -229,7 +229,7 @@ fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     })
 }
 
-fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let tx = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(ctx))?;
     let idle = tx.idle(ctx.limits.idle_share);
     if tx.rates[tx.top] <= ctx.limits.hot_ratio * tx.mean() || idle.len() < 2 {
@@ -301,7 +301,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     if has_others {
         evidence.push("on idle ports it has QPs, too: they may be for something else".to_owned());
     }
-    Some(Symptom {
+    Some(Finding {
         verdict: format!(
             "All traffic of {who} leaves by {}{full}{because}: {} are idle",
             name(port),
@@ -329,7 +329,8 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
         ), |choice| choice.next()),
         short: format!("one NIC of {}", ports.len()),
         victims: movers.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::HotPort, severity, About::of_port(port))
+        severity,
+..ctx.finding(FindingId::HotPort, About::of_port(port))
     })
 }
 
@@ -402,7 +403,7 @@ impl Choice {
     }
 }
 
-fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
+fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
     let port = ports[rx.top];
     let mut victims = movers(ctx, port);
     let user = who(&victims)
@@ -415,7 +416,7 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             victims.push(row);
         }
     }
-    Symptom {
+    Finding {
         verdict: format!(
             "{} gets {} of what this host receives, though all {} ports send{user}",
             name(port),
@@ -437,6 +438,6 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         .into(),
         short: "Rx funnel".to_owned(),
         victims: victims.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
+        ..ctx.finding(FindingId::RxFunnel, About::of_port(port))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{RuleContext, growing};
 use crate::facts::{PortRow, ProcessRow, QpRow};
-use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Limits, words};
 use crate::ib::{PortState, QpState};
 use crate::value::{Counter, Known, Source};
 use rdmatop_base::order::{Gather as _, Ordered as _};
@@ -202,7 +202,7 @@ fn said(sender: &Sender, row: &ProcessRow) -> String {
 }
 
 /// Finds processes with few queue pairs, each of which gets only as much as each of another process's many.
-pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for ((device, number), senders) in senders(ctx) {
         let Some(port) = ctx.port(device, number) else {
             continue;
@@ -230,7 +230,7 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             0 => String::new(),
             more => format!(" (and {more} more alike)"),
         };
-        out.push(Symptom {
+        out.push(Finding {
             verdict: format!(
                 "{} sends {} with {} on {}{more}, {} {} with {}: shared per QP, not per process",
                 words::process(row),
@@ -260,7 +260,7 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             short: "few QPs".to_owned(),
             taker: Some(many.uid),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
-            ..ctx.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
+            ..ctx.finding(FindingId::PortContention, About::of_port(port))
         });
     }
 }

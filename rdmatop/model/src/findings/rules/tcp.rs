@@ -2,27 +2,21 @@
 
 use super::{RuleContext, growing};
 use crate::facts::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::value::Counter;
 use rdmatop_base::fabric::efa_plugin;
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::variables::{lacks_efa_plugin, nccl_ignores, setting, without_rdma};
 
 /// Processes whose data goes by TCP.
-pub(super) fn fallback(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn fallback(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
+    let tcp = row.tcp.as_ref().filter(|_| !row.exited)?;
     // Without an ACTIVE port there is no way but TCP.
-    if ctx.active_ports().next().is_none() {
-        return;
-    }
-    for row in ctx.facts.processes.iter().filter(|row| !row.exited) {
-        let Some(tcp) = &row.tcp else { continue };
-        let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
-        let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
-        let little = by_rdma(ctx, row).is_some_and(|rdma| rdma <= ctx.limits.tcp_rdma_share * rate);
-        if rate >= ctx.limits.tcp_bytes_per_s && little {
-            out.push(symptom(ctx, row, tcp, rate));
-        }
-    }
+    ctx.active_ports().next()?;
+    let [sent, received] = [tcp.tx_bytes, tcp.rx_bytes].map(|bytes| growing(Some(bytes)).unwrap_or(0.0));
+    let rate = sent + received;
+    let little = by_rdma(ctx, row)? <= ctx.limits.tcp_rdma_share * rate;
+    (rate >= ctx.limits.tcp_bytes_per_s && little).then(|| symptom(ctx, row, tcp, rate))
 }
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
@@ -66,7 +60,7 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
         .sum()
 }
 
-fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
+fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Finding {
     let mut evidence = Vec::new();
     let peer = tcp
         .busiest
@@ -118,7 +112,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         "and next to nothing by RDMA"
     };
     let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    Symptom {
+    Finding {
         verdict: format!(
             "{} moves {} by TCP {instead}{because}",
             words::process(row),
@@ -127,7 +121,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         evidence,
         next,
         short: format!("TCP {}", words::bits(rate)),
-        ..ctx.symptom(FindingId::TcpFallback, Severity::Warning, about)
+        ..ctx.finding(FindingId::TcpFallback, about)
     }
 }
 

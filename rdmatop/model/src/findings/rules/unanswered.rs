@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{RuleContext, growing, receiver};
 use crate::facts::{PortRow, ProcessRow, QpRow};
-use crate::findings::{Symptom, words};
+use crate::findings::{Finding, words};
 use crate::ib::{Gid, QpState};
 use crate::judgement::{Peer, StuckQp, address};
 use rdmatop_base::order::Gather as _;
@@ -77,7 +77,7 @@ fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
 }
 
 /// Names the peer of the first of these QPs as far as it is known, and says what to do.
-pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
+pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Finding) {
     let (first, who) = (qps[0], words::process(owner));
     let many = words::count(qps.len() as u64, "QP");
     let mut rows = ctx.facts.qps.iter();
@@ -94,7 +94,7 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
         format!("a QP of {who} on {} ({many} wait{on})", first.device)
     };
     "no answer".clone_into(&mut out.short);
-    out.since_ns = ctx.interval_begin();
+    out.since_mono_ns = ctx.interval_begin();
     out.victims = vec![owner.uid];
     let reconnect = || -> NextStep {
         if owner.kernel {
