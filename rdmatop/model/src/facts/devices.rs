@@ -197,15 +197,12 @@ impl Bond {
 
     /// How many of its links are up: `1/2`, or `?/2` where one's state is not known.
     pub fn links_up(&self) -> String {
-        let up = self
-            .members
-            .iter()
-            .map(|member| member.up)
-            .collect::<Option<Vec<_>>>();
-        let up = up.map_or_else(
-            || "?".to_owned(),
-            |all| all.iter().filter(|up| **up).count().to_string(),
-        );
+        let are_known = self.members.iter().all(|member| member.up.is_some());
+        let up = if are_known {
+            self.up().count().to_string()
+        } else {
+            "?".to_owned()
+        };
         format!("{up}/{}", self.members.len())
     }
 

@@ -72,24 +72,18 @@ pub(super) fn nic(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
         .min_by_key(|seen| seen.distance)
         .filter(|near| near.distance < used.distance)?;
     let (far_name, near_name) = (&used.port.device, &near.port.device);
-    let carries = |seen: &PortDistance<'_>| {
-        format!(
-            "{} carries {}",
-            link::name(seen.port),
-            words::bits(seen.bytes_per_s)
-        )
-    };
+    let (who, address) = (words::process(row), &gpu.address);
+    let [far_port, near_port] = [used, near].map(|seen| link::name(seen.port));
+    let [far_place, near_place] = [used, near].map(|seen| words_of(seen.distance));
+    let [busy, idle] = [used, near].map(|seen| words::bits(seen.bytes_per_s));
     Some(Finding {
         verdict: format!(
-            "{} computes on GPU {} and alone has QPs on {}, {}, which is busy: {} {} is idle",
-            words::process(row),
-            gpu.address,
-            link::name(used.port),
-            words_of(used.distance),
-            link::name(near.port),
-            words_of(near.distance)
+            "{who} computes on GPU {address} and alone has QPs on {far_port}, {far_place}, which is busy: {near_port} {near_place} is idle"
         ),
-        evidence: vec![carries(used), carries(near)],
+        evidence: vec![
+            format!("{far_port} carries {busy}"),
+            format!("{near_port} carries {idle}"),
+        ],
         next: next(row, far_name, near_name),
         short: "far NIC".to_owned(),
         victims: vec![row.uid],
@@ -109,15 +103,10 @@ const fn words_of(distance: Distance) -> &'static str {
 fn next(row: &ProcessRow, far: &str, near: &str) -> NextStep {
     let nearer = ShellWord::device(near);
     match (Choice::of(row, far), row.pid) {
-        (Some(Choice::Variable(name, _)), _) => step!(
-            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the job next without {}, or name that NIC in it for this process",
+        (Some(choice), _) => step!(
+            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start it next without {}, or with that NIC in it for this process",
             nearer,
-            name
-        ),
-        (Some(Choice::Option(option, _)), _) => step!(
-            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the program next with {} of that NIC",
-            nearer,
-            option
+            choice.name
         ),
         (None, Some(pid)) => step!(
             "sudo grep -zE 'NCCL_IB_HCA|NCCL_TOPO_FILE|UCX_NET_DEVICES|CUDA_VISIBLE_DEVICES' /proc/{}/environ | cat -v   # names a NIC or a GPU \

@@ -10,6 +10,7 @@ use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
 use crate::value::Source;
 use rdmatop_base::fabric;
+use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
@@ -188,8 +189,20 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         0 => String::new(),
         seconds => format!(", for {} or more in all", text::age(seconds)),
     };
-    let failed = Failed::of(ctx, port, *begin);
-    let witness = format!("by {}, the last time {} ago", downs.witness, ago(*last));
+    let (link, times) = (name(port), words::count(downs.times.len() as u64, "time"));
+    let mut evidence = vec![format!("by {}, the last time {} ago", downs.witness, ago(*last))];
+    let mut failing = String::new();
+    let (qps, processes) = failed(ctx, port, *begin);
+    if qps > 0 {
+        let qps = words::count(qps, "QP");
+        failing = format!(", and {qps} went to ERR");
+        let whose = match processes {
+            0 => String::new(),
+            1 => " of 1 process".to_owned(),
+            more => format!(" of {more} processes"),
+        };
+        evidence.push(format!("{qps}{whose} went to ERR since the link first went down"));
+    }
     let ranks = if up {
         Vec::new()
     } else {
@@ -197,14 +210,11 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     };
     Some(Finding {
         verdict: format!(
-            "The link of {} flaps: it went down {} within {}{long}{}{}",
-            name(port),
-            words::count(downs.times.len() as u64, "time"),
+            "The link of {link} flaps: it went down {times} within {}{long}{failing}{}",
             ago(*begin),
-            failed.words(),
             used_by(&users)
         ),
-        evidence: std::iter::once(witness).chain(failed.evidence()).collect(),
+        evidence,
         next: interface(ctx, port).map_or_else(
             || fabric::bad_links(&port.device, port.port),
             |(netdev, more)| {
@@ -224,64 +234,22 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     })
 }
 
-/// What became of the QPs on a port. Those that are destroyed are not known any more.
-struct Failed {
-    /// QPs that are there, as the kernel lists them.
-    all: u64,
-    /// Of these, those that failed since the first outage.
-    qps: u64,
-    processes: u64,
-    /// Some failed earlier, or their state is not known.
-    others: bool,
-}
-
-impl Failed {
-    fn of(ctx: &RuleContext<'_>, port: &PortRow, since_ns: u64) -> Self {
-        let is_of_port = |qp: &QpRow| qp.port.is_none_or(|number| number == port.port);
-        let (mut all, mut qps, mut others) = (0, 0, false);
-        let mut processes = BTreeSet::new();
-        for qp in ctx.qps_on(port.device_uid) {
-            if qp.exited || is_of_the_core(qp) || !is_of_port(qp) {
-                continue;
-            }
-            all += 1;
-            let is_err = qp.state.map(|state| state == QpState::ERR);
-            let lately = qp.timeline.last().is_some_and(|step| step.mono_ns >= since_ns);
-            if is_err == Some(true) && lately {
-                qps += 1;
-                processes.extend(qp.process_uid.filter(|_| !qp.kernel));
-            } else {
-                others |= is_err != Some(false);
-            }
-        }
-        Self {
-            all,
-            qps,
-            processes: processes.len() as u64,
-            others,
-        }
-    }
-
-    /// In the line of the finding.
-    fn words(&self) -> String {
-        if self.qps == 0 {
-            return String::new();
-        }
-        format!(", and {} went to ERR", words::count(self.qps, "QP"))
-    }
-
-    fn evidence(&self) -> Option<String> {
-        if self.qps > 0 {
-            let whose = match self.processes {
-                0 => String::new(),
-                1 => " of 1 process".to_owned(),
-                more => format!(" of {more} processes"),
-            };
-            let qps = words::count(self.qps, "QP");
-            return Some(format!("{qps}{whose} went to ERR since the link first went down"));
-        }
-        let qps = words::count(self.all, "QP");
-        (self.all > 0 && !self.others)
-            .then(|| format!("none of the {qps} that the kernel lists there is in ERR"))
-    }
+/// How many of the QPs on a port failed since its link first went down, and of how many processes. Those that
+/// are destroyed are not known any more.
+fn failed(ctx: &RuleContext<'_>, port: &PortRow, since_ns: u64) -> (u64, u64) {
+    let went_to_err = |qp: &&QpRow| {
+        let last = qp.timeline.last();
+        !qp.exited
+            && !is_of_the_core(qp)
+            && qp.port.is_none_or(|number| number == port.port)
+            && qp.state == Some(QpState::ERR)
+            && last.is_some_and(|step| step.mono_ns >= since_ns)
+    };
+    let failed: Vec<_> = ctx.qps_on(port.device_uid).filter(went_to_err).collect();
+    let users = failed
+        .iter()
+        .filter(|qp| !qp.kernel)
+        .filter_map(|qp| qp.process_uid);
+    let users: BTreeSet<u64> = users.gather();
+    (failed.len() as u64, users.len() as u64)
 }

@@ -30,63 +30,53 @@ fn alone<'a>(ctx: &RuleContext<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(
     (*rate >= least && share >= ctx.limits.lag_share).then_some((member, *rate, share))
 }
 
-/// Whether a member is so full that another one would help.
-fn is_full(ctx: &RuleContext<'_>, member: &Member, rate: f64) -> bool {
-    member
-        .rate_bps
-        .is_some_and(|bits| rate >= ctx.limits.hot_share * bits as f64 / 8.0)
-}
-
 /// One member of a bond carries nearly everything.
 pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
-    let ports = ctx.active_ports();
-    let bonds = ports.filter_map(|port| Some((port, port.bond.as_ref()?)));
-    for (port, bond) in bonds.filter(|(_, bond)| !bond.is_active_backup()) {
-        let up: Vec<&Member> = bond.up().collect();
-        if up.len() < 2 {
-            continue;
-        }
-        let ways: [(&str, Bytes); 2] = [
-            ("sends", |member| member.tx_bytes),
-            ("receives", |member| member.rx_bytes),
-        ];
-        for (way, bytes) in ways {
-            let Some((member, rate, share)) = alone(ctx, &up, bytes) else {
-                continue;
-            };
-            let users: Vec<_> = ctx.users(&port.device).collect();
-            let others = up.iter().filter(|other| other.name != member.name);
-            let others: Vec<&str> = others.map(|other| &*other.name).collect();
-            let full = is_full(ctx, member, rate);
-            let on_it = ctx.qps_on(port.device_uid);
-            let qps: Vec<_> = on_it.filter(|qp| qp.pid.is_some()).collect();
-            let mut evidence = vec![format!(
-                "{} by {}, next to nothing by {}",
-                words::bits(rate),
-                member.name,
-                others.join(", ")
-            )];
-            let load = member.rate_bps.map_or_else(String::new, |bits| {
-                let link = bits as f64 / 8.0;
-                format!(" ({} of that link)", words::percent((rate / link).min(1.0)))
-            });
-            evidence.push(format!("QPs there: {}, of {} processes", qps.len(), users.len()));
-            let ports = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
-            // Where one is not known, the others are no count.
-            let ports = ports.collect::<Option<BTreeSet<u16>>>();
-            evidence.extend(ports.filter(|ports| !ports.is_empty() && way == "sends").map(|ports| {
+    let ways: [(&str, Bytes); 2] = [
+        ("sends", |member| member.tx_bytes),
+        ("receives", |member| member.rx_bytes),
+    ];
+    for (way, bytes) in ways {
+        out.extend(
+            ctx.active_ports()
+                .filter_map(|port| one_link(ctx, port, way, bytes)),
+        );
+    }
+}
+
+fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Bytes) -> Option<Finding> {
+    let bond = port.bond.as_ref().filter(|bond| !bond.is_active_backup())?;
+    let up: Vec<&Member> = bond.up().collect();
+    let links = up.len();
+    let (member, rate, share) = alone(ctx, &up, bytes).filter(|_| links >= 2)?;
+    // What one link of the bond could carry, bytes/s. Where it is nearly full another one would help.
+    let capacity = member.rate_bps.map(|bits| bits as f64 / 8.0);
+    let is_full = capacity.is_some_and(|capacity| rate >= ctx.limits.hot_share * capacity);
+    let users: Vec<_> = ctx.users(&port.device).collect();
+    let others = up.iter().filter(|other| other.name != member.name);
+    let others: Vec<&str> = others.map(|other| &*other.name).collect();
+    let on_it = ctx.qps_on(port.device_uid);
+    let qps: Vec<_> = on_it.filter(|qp| qp.pid.is_some()).collect();
+    let (link, others, rate_words) = (&member.name, others.join(", "), words::bits(rate));
+    let mut evidence = vec![format!("{rate_words} by {link}, next to nothing by {others}")];
+    let load = capacity.map_or_else(String::new, |capacity| {
+        format!(" ({} of that link)", words::percent((rate / capacity).min(1.0)))
+    });
+    evidence.push(format!("QPs there: {}, of {} processes", qps.len(), users.len()));
+    let ports = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
+    // Where one is not known, the others are no count.
+    let ports = ports.collect::<Option<BTreeSet<u16>>>();
+    evidence.extend(ports.filter(|ports| !ports.is_empty() && way == "sends").map(|ports| {
                 format!(
                     "UDP source ports, by which the bond tells them apart: {}, if no program sets flow labels",
                     ports.len()
                 )
             }));
-            out.push(Finding {
+    Some(Finding {
                 verdict: format!(
-                    "{} {way} {} of its data by {} alone{load}, one of {} links of its bond{}",
+                    "{} {way} {} of its data by {link} alone{load}, one of {links} links of its bond{}",
                     name(port),
                     words::percent(share),
-                    member.name,
-                    up.len(),
                     used_by(&users)
                 ),
                 victims: users.iter().map(|row| row.uid).collect(),
@@ -99,12 +89,10 @@ pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                      of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
                 }
                 .into(),
-                short: format!("one of {} links", up.len()),
-                severity: Severity::info_if(!full),
-..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
-            });
-        }
-    }
+                short: format!("one of {links} links"),
+                severity: Severity::info_if(!is_full),
+                ..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
+            })
 }
 
 /// Why the bond does not send by a member.
@@ -133,19 +121,17 @@ pub(super) fn without_link(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Find
     users.first()?;
     // Of such a bond one link carries all.
     let is_backup = bond.is_active_backup();
+    let reserve = if is_backup { ", so it has no reserve" } else { "" };
+    let lacking: Vec<String> = down.iter().map(|member| lacks(member)).collect();
     let left = port.rate_bps.filter(|_| !is_backup);
     let left = left.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
     Some(Finding {
         verdict: format!(
-            "{} has {} of {} links of its bond: {}{}{}",
+            "{} has {} of {} links of its bond: {}{reserve}{}",
             name(port),
             bond.up().count(),
             bond.members.len(),
-            down.iter()
-                .map(|member| lacks(member))
-                .collect::<Vec<_>>()
-                .join(", "),
-            if is_backup { ", so it has no reserve" } else { "" },
+            lacking.join(", "),
             used_by(&users)
         ),
         victims: users.iter().map(|row| row.uid).collect(),

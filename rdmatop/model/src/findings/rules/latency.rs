@@ -182,25 +182,17 @@ pub(super) fn rises(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> 
         && now.outstanding() >= before.outstanding() / 2.0;
     let causes = [row.traffic.rnr_waits, row.traffic.retransmits];
     let explained = causes.into_iter().any(|counter| growing(counter).is_some());
+    let who = words::process(row);
+    let [p99, p99_before] = [&now, &before].map(|point| words::time(point.p99_ns));
+    let [rate, rate_before] = [&now, &before].map(|point| words::per_s(point.wr_per_s));
+    let [open, open_before] = [&now, &before].map(|point| words::number(point.outstanding()));
     (longer && fewer && alike && !explained).then(|| Finding {
-            verdict: format!(
-                "Work requests of {} take longer and are fewer: p99 {} instead of {}, {} instead of {}",
-                words::process(row),
-                words::time(now.p99_ns),
-                words::time(before.p99_ns),
-                words::per_s(now.wr_per_s),
-                words::per_s(before.wr_per_s)
-            ),
-            evidence: vec![format!(
-                "about {} outstanding, {} before; {} bytes each",
-                words::number(now.outstanding()),
-                words::number(before.outstanding()),
-                words::number(now.bytes_per_wr)
-            )],
-            next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
-            short: "slow WRs".to_owned(),
-            since_mono_ns: now.begin_ns,
-            victims: vec![row.uid],
-            ..ctx.finding(FindingId::LatencyRises, About::of_process(row.uid))
-        })
+        verdict: format!("Work requests of {who} take longer and are fewer: p99 {p99} instead of {p99_before}, {rate} instead of {rate_before}"),
+        evidence: vec![format!("about {open} outstanding, {open_before} before; {} bytes each", words::number(now.bytes_per_wr))],
+        next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
+        short: "slow WRs".to_owned(),
+        since_mono_ns: now.begin_ns,
+        victims: vec![row.uid],
+        ..ctx.finding(FindingId::LatencyRises, About::of_process(row.uid))
+    })
 }

@@ -68,6 +68,11 @@ fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
     (ShellWord::or(None, "INTERFACE"), where_it_is)
 }
 
+/// The same, or a place for what is not known.
+pub(super) fn interface_or_place(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
+    interface(ctx, port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()))
+}
+
 pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
     row.counter.rate
@@ -315,10 +320,8 @@ pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
 pub(super) fn rose(row: &NamedCounter, limit: f64) -> Option<String> {
     let rate = row.counter.rate.filter(|rate| *rate > limit)?;
     let (counter, total) = (&row.name, row.counter.total);
-    Some(format!(
-        "{counter} {total} in all, {} when it last rose",
-        words::per_s(rate)
-    ))
+    let rate = words::per_s(rate);
+    Some(format!("{counter} {total} in all, {rate} when it last rose"))
 }
 
 /// The link of a port in words, or that link of its bond whose counter this is, and its network device.
@@ -420,14 +423,11 @@ pub(super) fn congestion(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Findin
             "roce_rp",
         )
     } else {
-        let marked = rising(port, "np_ecn_marked_roce_packets")?;
+        let marked = words::per_s(rising(port, "np_ecn_marked_roce_packets")?);
         rate_of(port, "np_cnp_sent").filter(|rate| *rate <= 0.0)?;
         (
             "receives packets marked by ECN and sends no congestion notification",
-            format!(
-                "np_ecn_marked_roce_packets {}, np_cnp_sent 0/s",
-                words::per_s(marked)
-            ),
+            format!("np_ecn_marked_roce_packets {marked}, np_cnp_sent 0/s"),
             "roce_np",
         )
     };
@@ -437,7 +437,7 @@ pub(super) fn congestion(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Findin
         next: step!(
             "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
              echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
-            interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
+            interface_or_place(ctx, port).0,
             which,
             ShellWord::device(&port.device)
         ),
@@ -462,22 +462,17 @@ pub(super) fn mtu(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         return None;
     }
     let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
-    let mut evidence = vec![format!(
-        "{} of {} Gb/s, MTU {mtu} of {netdev}",
-        name(port),
-        rate / 1_000_000_000
-    )];
+    let (place, gb, most) = (name(port), rate / 1_000_000_000, ctx.limits.payload_bytes);
+    let mut evidence = vec![format!("{place} of {gb} Gb/s, MTU {mtu} of {netdev}")];
     evidence.extend(who(&consumers).map(|who| format!("the kernel has QPs there: {who}")));
     Some(Finding {
         verdict: format!(
-            "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
-            name(port),
-            ctx.limits.payload_bytes
+            "{netdev} has MTU {mtu}: packets of {place} carry {payload} bytes, {most} are possible"
         ),
         evidence,
         next: step!(
-            "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job; \
-             connections of the kernel keep their packet size until they are mounted or connected anew",
+            "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; what is connected \
+             keeps its packet size: start, mount or connect it anew",
             ShellWord::or(port.netdev.as_deref(), "NETDEV")
         ),
         short: format!("MTU {mtu}"),
@@ -509,19 +504,12 @@ pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
         ) else {
             continue;
         };
+        let (many, who, place) = (words::count(qps, "QP"), words::process(owner), name(row));
+        let have = if qps == 1 { "has" } else { "have" };
+        let netdev = row.netdev.as_deref().unwrap_or("its network device");
         out.push(Finding {
-            verdict: format!(
-                "{} of {} on {} {} a path MTU of {mtu}, the port has room for {room}",
-                words::count(qps, "QP"),
-                words::process(owner),
-                name(row),
-                if qps == 1 { "has" } else { "have" },
-            ),
-            evidence: vec![format!(
-                "MTU {} of {}",
-                row.netdev_mtu.unwrap_or(0),
-                row.netdev.as_deref().unwrap_or("its network device")
-            )],
+            verdict: format!("{many} of {who} on {place} {have} a path MTU of {mtu}, the port has room for {room}"),
+            evidence: vec![format!("MTU {} of {netdev}", row.netdev_mtu.unwrap_or(0))],
             next: step!(
                 "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else {}",
                 if owner.kernel {
@@ -557,16 +545,12 @@ pub(super) fn waits(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let users = ctx.carried(port);
     let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
     let sent = sent.map(|bytes| format!("it sends {} of {}", words::bits(bytes), words::bits(rate)));
-    let waits = format!(
-        "port_xmit_wait {}, a tick taken as one symbol time",
-        words::per_s(ticks)
-    );
+    let (place, share, used) = (name(port), words::percent(share), used_by(&users));
+    let waits = words::per_s(ticks);
+    let waits = format!("port_xmit_wait {waits}, a tick taken as one symbol time");
     Some(Finding {
         verdict: format!(
-            "{} has data and waits at least {} of the time to send it: the fabric or a receiver is congested{}",
-            name(port),
-            words::percent(share),
-            used_by(&users)
+            "{place} has data and waits at least {share} of the time to send it: the fabric or a receiver is congested{used}"
         ),
         evidence: std::iter::once(waits).chain(sent).collect(),
         next: step!(

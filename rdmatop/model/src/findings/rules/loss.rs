@@ -60,18 +60,18 @@ pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
     let peers = Peers::of(ctx, port);
     let (to, by) = (peers.to(), peers.by(&users));
+    let again_share = words::percent(share);
     // One that is missed makes the sender repeat all that it sent behind it.
     let missed = rounds / (sent - all).max(rounds);
     let verdict = if packets.is_some() && rounds < again {
         evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
+        let missed = words::percent(missed);
         format!(
-            "About {} of the packets from {place}{to} are {lost}, and {} of what it sends is sent again for them{by}",
-            words::percent(missed),
-            words::percent(share)
+            "About {missed} of the packets from {place}{to} are {lost}, and {again_share} of what it sends is sent again for them{by}"
         )
     } else {
         let how = if packets.is_some() {
-            format!("{} are sent again", words::percent(share))
+            format!("{again_share} are sent again")
         } else {
             format!("{} retransmissions/s", words::number(again))
         };

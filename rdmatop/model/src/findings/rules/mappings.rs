@@ -35,25 +35,25 @@ pub(super) fn nearly_all(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Find
     let twice = limit.saturating_mul(2).min(MOST);
     let age = text::age(age_ns / S);
     Some(Finding {
-            since_mono_ns: read_ns,
-            verdict: format!(
-                "{} had {count} of the {limit} mappings of memory that it may have (vm.max_map_count)",
-                words::process(row)
-            ),
-            evidence: vec![
-                format!("counted {age} ago, {} of the limit", words::percent(share)),
-                "at the limit mmap fails with ENOMEM, and with fork support ibv_reg_mr, too (EAGAIN from Linux 5.17 on): memory itself \
-                 need not be short"
-                    .to_owned(),
-                "the usual reason is many small registrations, or an allocator with many arenas".to_owned(),
-            ],
-            next: step!(
-                "sudo sysctl -w vm.max_map_count={}   # only for a program that you trust: it lets every process take more kernel memory, until \
-                 the next boot; to keep it: vm.max_map_count={} in /etc/sysctl.d/90-max-map-count.conf",
-                twice,
-                twice
-            ),
-            short: format!("{count} mappings"),
-            ..ctx.finding(FindingId::MapCount, About::of_process(row.uid))
-        })
+        since_mono_ns: read_ns,
+        verdict: format!(
+            "{} had {count} of the {limit} mappings of memory that it may have (vm.max_map_count)",
+            words::process(row)
+        ),
+        evidence: vec![
+            format!("counted {age} ago, {} of the limit", words::percent(share)),
+            "at the limit mmap fails with ENOMEM, and with fork support ibv_reg_mr, too (EAGAIN from Linux 5.17 on): memory itself \
+             need not be short"
+                .to_owned(),
+            "the usual reason is many small registrations, or an allocator with many arenas".to_owned(),
+        ],
+        next: step!(
+            "sudo sysctl -w vm.max_map_count={}   # only for a program that you trust: it lets every process take more kernel memory, until \
+             the next boot; to keep it: vm.max_map_count={} in /etc/sysctl.d/90-max-map-count.conf",
+            twice,
+            twice
+        ),
+        short: format!("{count} mappings"),
+        ..ctx.finding(FindingId::MapCount, About::of_process(row.uid))
+    })
 }

@@ -202,6 +202,11 @@ impl<'a> RuleContext<'a> {
         ports.peek().is_some() && ports.all(link::is_infiniband)
     }
 
+    /// The same of the devices of a process.
+    fn is_on_infiniband(&self, row: &ProcessRow) -> bool {
+        self.only_infiniband(row.devices.iter().map(|name| &**name))
+    }
+
     /// A symptom that rates of this snapshot show; its words are still empty.
     fn finding(&self, id: FindingId, about: About) -> Finding {
         Finding::of(id, about, self.interval_begin())

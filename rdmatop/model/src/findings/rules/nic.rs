@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::RuleContext;
-use crate::facts::{DeviceRow, QpRow, Step, VerbRow};
+use crate::facts::{DeviceRow, Step, VerbRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::ib::QpState;
 use rdmatop_base::driver_log::{self, Weight};
@@ -25,25 +25,23 @@ pub(super) fn pcie(ctx: &RuleContext<'_>, device: &DeviceRow) -> Option<Finding>
     }
     // The link of a NIC that nobody uses does not matter.
     let user = active().find_map(|port| ctx.carried(port).first().copied())?;
+    let who = words::process(user);
+    let [has, able] = [now, able].map(|link| link_words(link.mega_transfers, link.width));
+    let [slot, wanted] = [now.bps, wanted].map(|bits| words::bits(bits as f64 / 8.0));
     Some(Finding {
         verdict: format!(
-            "{} hangs on PCIe {} and could do {}: {} gets {} of {}",
-            device.name,
-            link_words(now.mega_transfers, now.width),
-            link_words(able.mega_transfers, able.width),
-            words::process(user),
-            words::bits(now.bps as f64 / 8.0),
-            words::bits(wanted as f64 / 8.0)
+            "{} hangs on PCIe {has} and could do {able}: {who} gets {slot} of {wanted}",
+            device.name
         ),
         evidence: vec![
-            format!("the slot carries {}", words::bits(now.bps as f64 / 8.0)),
-            format!("its active ports carry {}", words::bits(wanted as f64 / 8.0)),
+            format!("the slot carries {slot}"),
+            format!("its active ports carry {wanted}"),
         ],
         next: step!(
             "grep . /sys/bus/pci/devices/{}/../max_link_*   # what the slot can do: as little -> another slot   # more -> reseat the card; again -> riser, BIOS",
             ShellWord::or(device.pci.as_deref(), "ADDRESS")
         ),
-        short: format!("PCIe {}", link_words(now.mega_transfers, now.width)),
+        short: format!("PCIe {has}"),
         victims: vec![user.uid],
         since_mono_ns: ctx.facts.mono_ns,
         ..ctx.finding(FindingId::PcieSlow, About::of_device(device.uid))
@@ -113,19 +111,11 @@ pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
         let (true, Some(better), Some(owner)) = (is_v1, better, ctx.process(process)) else {
             continue;
         };
+        let (qps, who) = (words::count(qps, "QP"), words::process(owner));
+        let (device, v2) = (&row.device, better.index);
         out.push(Finding {
-            verdict: format!(
-                "{} of {} on {}/{port} use RoCE v1 (GID index {index}) although index {} is RoCE v2",
-                words::count(qps, "QP"),
-                words::process(owner),
-                row.device,
-                better.index
-            ),
-            evidence: vec![format!(
-                "index {} is {}",
-                better.index,
-                crate::judgement::address(better.gid)
-            )],
+            verdict: format!("{qps} of {who} on {device}/{port} use RoCE v1 (GID index {index}) although index {v2} is RoCE v2"),
+            evidence: vec![format!("index {v2} is {}", crate::judgement::address(better.gid))],
             next: if owner.kernel {
                 step!(
                     "sudo mkdir -p /sys/kernel/config/rdma_cm/{}; echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_mode   # until the next boot; for what is connected from then on",
@@ -153,28 +143,6 @@ fn p99(times: &mut [u64]) -> u64 {
     times.get(at).copied().unwrap_or(0)
 }
 
-/// Times of connecting QPs, ns: `whole` from creation to RTS, `steps` in the kernel by the state entered.
-#[derive(Default)]
-struct Setups {
-    whole: Vec<u64>,
-    steps: BTreeMap<u8, Vec<u64>>,
-}
-
-impl Setups {
-    fn add(&mut self, qp: &QpRow, since_ns: u64) {
-        let steps = || qp.timeline.iter().filter(|step| step.mono_ns >= since_ns);
-        for step in steps().filter(|step| (1..=3).contains(&step.state.0)) {
-            if let Some(ns) = step.duration_ns {
-                self.steps.entry(step.state.0).or_default().push(ns);
-            }
-        }
-        let (first, ready) = (steps().find(|s| s.state.0 == 0), steps().find(|s| s.state.0 == 3));
-        if let (Some(first), Some(ready)) = (first, ready) {
-            self.whole.push(ready.mono_ns.saturating_sub(first.mono_ns));
-        }
-    }
-}
-
 /// Processes whose calls of modify_qp are slow in the kernel. How long a program itself waits between two
 /// calls does not matter: a server waits for its client.
 pub(super) fn setup(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
@@ -184,16 +152,20 @@ pub(super) fn setup(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     worst.filter(|ns| *ns >= limit)?;
     let owner = ctx.owner(row.process_uid)?;
     let since = ctx.facts.mono_ns.saturating_sub(RECENT);
-    let mut setups = Setups::default();
     let own = ctx.qps_of(owner.uid);
-    for qp in own.clone() {
-        setups.add(qp, since);
+    // Times in the kernel by the state that was entered: INIT, RTR, RTS.
+    let mut times: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+    for step in own
+        .clone()
+        .flat_map(|qp| qp.timeline.iter())
+        .filter(|step| step.mono_ns >= since)
+    {
+        if let (1..=3, Some(ns)) = (step.state.0, step.duration_ns) {
+            times.entry(step.state.0).or_default().push(ns);
+        }
     }
-    let slowest = setups
-        .steps
-        .iter_mut()
-        .map(|(to, times)| (p99(times), *to, times.len()));
-    let (ns, to, steps) = slowest.max().filter(|(ns, ..)| *ns >= limit)?;
+    let slowest = times.iter_mut().map(|(to, times)| (p99(times), *to, times.len()));
+    let (ns, to, calls) = slowest.max().filter(|(ns, ..)| *ns >= limit)?;
     let state = QpState(to);
     let is_slow = |step: &Step| step.state == state && step.duration_ns.is_some_and(|ns| ns >= limit);
     let late = own.filter(|qp| {
@@ -202,20 +174,8 @@ pub(super) fn setup(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     });
     let late: Vec<&str> = late.map(|qp| &*qp.device).collect();
     let on = words::on(late.iter().copied());
-    let ms = |ns: u64| format!("{} ms", ns / MS);
-    let mut evidence = vec![format!(
-        "to {state}: p99 {} of {}",
-        ms(ns),
-        words::count(steps as u64, "call")
-    )];
-    if !setups.whole.is_empty() {
-        let qps = setups.whole.len() as u64;
-        evidence.push(format!(
-            "RESET to RTS: p99 {} of {}, the program's own waits included",
-            ms(p99(&mut setups.whole)),
-            words::count(qps, "QP")
-        ));
-    }
+    let (who, time) = (words::process(owner), format!("{} ms", ns / MS));
+    let calls = words::count(calls as u64, "call");
     let next = if to == 2 && !ctx.only_infiniband(late.into_iter()) {
         "ip neigh | grep -E 'INCOMPLETE|FAILED'   # an address -> the kernel waits for that peer: ping it; its host, cable or VLAN"
     } else {
@@ -223,11 +183,9 @@ pub(super) fn setup(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     };
     Some(Finding {
         verdict: format!(
-            "Connections of {}{on} come up slowly: the kernel takes {} to bring a QP to {state}",
-            words::process(owner),
-            ms(ns)
+            "Connections of {who}{on} come up slowly: the kernel takes {time} to bring a QP to {state}"
         ),
-        evidence,
+        evidence: vec![format!("to {state}: p99 {time} of {calls}")],
         next: next.into(),
         short: format!("slow {state}"),
         victims: vec![owner.uid],

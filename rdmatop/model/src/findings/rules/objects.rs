@@ -26,26 +26,26 @@ pub(super) fn leak(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     }
     let seconds = ctx.facts.mono_ns.saturating_sub(since) / 1_000_000_000;
     Some(Finding {
-            since_mono_ns: since,
-            verdict: format!(
-                "{} has made {more} QPs within {seconds} s and destroyed none: {} now, {at_rest} of them never used",
-                words::process(row),
-                row.qps
-            ),
-            evidence: vec![format!("{more} more within {seconds} s, never fewer")],
-            next: row.pid.map_or_else(
-                || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
-                |pid| {
-                    step!(
-                        "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
-                         restart frees them, and ends its connections",
-                        pid
-                    )
-                },
-            ),
-            short: format!("+{more} QPs"),
-            ..ctx.finding(FindingId::QpLeak, About::of_process(row.uid))
-        })
+        since_mono_ns: since,
+        verdict: format!(
+            "{} has made {more} QPs within {seconds} s and destroyed none: {} now, {at_rest} of them never used",
+            words::process(row),
+            row.qps
+        ),
+        evidence: vec![format!("{more} more within {seconds} s, never fewer")],
+        next: row.pid.map_or_else(
+            || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
+            |pid| {
+                step!(
+                    "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
+                     restart frees them, and ends its connections",
+                    pid
+                )
+            },
+        ),
+        short: format!("+{more} QPs"),
+        ..ctx.finding(FindingId::QpLeak, About::of_process(row.uid))
+    })
 }
 
 /// Devices whose removal waits.

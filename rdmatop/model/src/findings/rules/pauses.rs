@@ -1,12 +1,12 @@
 //! Ethernet flow control: many pauses, and traffic in a class without flow control.
 
 use super::RuleContext;
-use super::link::{interface, name, used_by};
+use super::link::{interface_or_place, name, used_by};
 use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Source;
 use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
-use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
 
 /// Environment variables of libraries that choose the traffic class of RoCE packets.
@@ -97,14 +97,12 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                 continue;
             }
             let users = ctx.carried(port);
-            let (netdev, more) =
-                interface(ctx, port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
-            let place = name(port);
+            let (netdev, more) = interface_or_place(ctx, port);
+            let (place, used) = (name(port), used_by(&users));
             let (verdict, next, part) = match way {
                 Way::Tx => (
                     format!(
-                        "{place} asks its senders to pause: this host takes packets slower than they come{}",
-                        used_by(&users)
+                        "{place} asks its senders to pause: this host takes packets slower than they come{used}"
                     ),
                     step!(
                         "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late{}",
@@ -115,8 +113,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                 ),
                 Way::Rx => (
                     format!(
-                        "{place} is told to pause: the network or a receiver behind it is congested{}",
-                        used_by(&users)
+                        "{place} is told to pause: the network or a receiver behind it is congested{used}"
                     ),
                     step!(
                         "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one{}",
@@ -205,18 +202,15 @@ fn class_of(process: &ProcessRow) -> Option<String> {
 pub(super) fn class(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let outside = outside(ctx, port)?;
     let users = ctx.carried(port);
-    let mut evidence = vec![format!(
-        "{} of RDMA, {} on {}",
-        words::bits(outside.rdma),
-        words::bits(outside.lossless),
-        list(&outside.on)
-    )];
+    let [rdma, lossless] = [outside.rdma, outside.lossless].map(words::bits);
+    let (on, used) = (list(&outside.on), list(&outside.used));
+    let mut evidence = vec![format!("{rdma} of RDMA, {lossless} on {on}")];
     evidence.extend(users.first().and_then(|process| class_of(process)));
     // The DSCP in the middle of the eight that a NIC maps to this priority by default; bit 1 of the class
     // stands for ECN capable transport.
     let first = outside.on.first().copied().unwrap_or(0);
     let class = (u32::from(first) * 8 + 2) << 2 | 2;
-    let netdev = interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
+    let (netdev, _) = interface_or_place(ctx, port);
     let show = if ctx.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
         step!("sudo mlnx_qos -i {}", netdev)
     } else {
@@ -225,10 +219,8 @@ pub(super) fn class(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let device = ShellWord::device(&port.device);
     Some(Finding {
         verdict: format!(
-            "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
+            "RoCE traffic of {} leaves on {used}, flow control (PFC) is on {on}{}",
             name(port),
-            list(&outside.used),
-            list(&outside.on),
             used_by(&users)
         ),
         evidence,

@@ -201,20 +201,18 @@ fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> St
 pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for owner in &ctx.facts.processes {
         for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
-            let Some(rate) = growing(Some(row.cqes)) else {
+            let Some(rate) = growing(Some(row.cqes)).map(words::per_s) else {
                 continue;
             };
-            let infiniband = ctx.only_infiniband(owner.devices.iter().map(|name| &**name));
-            let (what, next) = meaning(row.status, infiniband);
+            let (what, next) = meaning(row.status, ctx.is_on_infiniband(owner));
             let who = words::process(owner);
             let on = failing_on(ctx, owner, row.status);
             let about = About::of_process(Some(owner.uid)).part(row.status.to_string());
             out.push(Finding {
                 verdict: format!("Work requests of {who}{on} fail: {what} ({})", row.status),
                 evidence: vec![format!(
-                    "{} such completions, {} when the last came",
-                    row.cqes.total,
-                    words::per_s(rate)
+                    "{} such completions, {rate} when the last came",
+                    row.cqes.total
                 )],
                 next: next.into(),
                 short: row.status.to_string(),

@@ -24,18 +24,13 @@ pub(super) fn full(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     {
         return None;
     }
+    let (who, refused, calls) = (words::process(row), words::number(refused), words::number(calls));
+    let (posted, done) = (words::per_s(posted), words::per_s(done));
     Some(Finding {
         verdict: format!(
-            "{} posts to a send queue that is full: at least {} of {} calls of post_send a second post nothing",
-            words::process(row),
-            words::number(refused),
-            words::number(calls)
+            "{who} posts to a send queue that is full: at least {refused} of {calls} calls of post_send a second post nothing"
         ),
-        evidence: vec![format!(
-            "{} work requests posted, {} finished",
-            words::per_s(posted),
-            words::per_s(done)
-        )],
+        evidence: vec![format!("{posted} work requests posted, {done} finished")],
         next: "Post while fewer are outstanding than max_send_wr, and poll the CQ before the next try; or create the QP with a longer \
                queue."
             .into(),

@@ -62,19 +62,33 @@ fn symptom(
     let first = wait.qps[0];
     // The two ends of a connection may be on different devices.
     let place = wait.peer.filter(|_| receiver.is_some()).unwrap_or(first);
-    let how = if wait.stopped {
-        "posts no receives"
+    let (how, few) = if wait.stopped {
+        ("posts no receives", "no")
     } else {
-        "posts receives too slowly"
+        ("posts receives too slowly", "few")
     };
     let waiter = words::process(sender);
-    let verdict = match receiver {
-        Some(receiver) => format!(
-            "{} on {} {how}: {waiter} waits",
-            words::process(receiver),
-            place.device
+    let (verdict, next, short) = match receiver {
+        Some(row) => (
+            format!(
+                "{} on {} {how}: {waiter} waits",
+                words::process(row),
+                place.device
+            ),
+            // Nobody knows whose it is.
+            if row.pid.is_none() && !row.kernel {
+                "rdma resource show qp   # whose queue pairs are there".into()
+            } else {
+                look_at(row.pid.into_iter())
+            },
+            format!("posts {few} recv"),
         ),
-        None => format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+        None => (
+            format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+            "sudo rdmatop check   # on the peer's host: it names the process that posts too few receives"
+                .into(),
+            format!("peer: {few} recv"),
+        ),
     };
     let mut evidence = vec![format!(
         "{} RNR waits by {} of {waiter}, {} in all",
@@ -85,15 +99,6 @@ fn symptom(
     if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
         evidence.push(format!("{} work requests finished by it", words::per_s(done)));
     }
-    let next = match receiver {
-        // Nobody knows whose it is.
-        Some(row) if row.pid.is_none() && !row.kernel => {
-            "rdma resource show qp   # whose queue pairs are there".into()
-        }
-        Some(row) => look_at(row.pid.into_iter()),
-        None => "sudo rdmatop check   # on the peer's host: it names the process that posts too few receives"
-            .into(),
-    };
     let about = About {
         process: Some(receiver.unwrap_or(sender).uid),
         device: place.device_uid,
@@ -104,13 +109,7 @@ fn symptom(
         verdict,
         evidence,
         next,
-        short: match (receiver.is_some(), wait.stopped) {
-            (true, true) => "posts no recv",
-            (true, false) => "posts few recv",
-            (false, true) => "peer: no recv",
-            (false, false) => "peer: few recv",
-        }
-        .to_owned(),
+        short,
         victims: vec![sender.uid],
         severity: Severity::critical_if(wait.stopped),
         ..ctx.finding(FindingId::ReceiverNotReady, about)

@@ -250,80 +250,78 @@ pub(super) fn unresponsive(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Find
 /// Ports whose NIC counts requests that failed. Each rise is told for some seconds: the QP may be seen in ERR
 /// after it.
 pub(super) fn failed(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
-    let now = ctx.facts.mono_ns;
     for ((device_uid, number), rises) in &ctx.history.failed.rises {
-        let Some(port) = ctx.port(*device_uid, *number) else {
-            continue;
-        };
-        let last = rises
-            .iter()
-            .filter_map(|(status, rises)| Some((*status, rises.back()?)));
-        for (status, rise) in last.filter(|(_, rise)| now.saturating_sub(rise.at_ns) < NEAR_NS) {
-            let counter = &rise.counter;
-            let mut users = users(ctx, port);
-            let device = ctx.device(port.device_uid);
-            let is_counted = device.is_some_and(|device| device.datapath.is_some())
-                || (!users.is_empty() && users.iter().all(|user| user.traffic.tx_wr.is_some()));
-            // `completion-error` names the process where completions are counted, and have such a status.
-            if is_counted && status.is_some() {
-                continue;
-            }
-            let total = port.counters.iter().find(|row| row.name == *counter);
-            let total = total.map_or_else(String::new, |row| format!(" {} in all,", row.counter.total));
-            let mut evidence = vec![format!(
-                "{counter}{total} {} when it last rose",
-                words::per_s(rise.per_s)
-            )];
-            if users.is_empty() {
-                users = ctx.openers(port.device_uid).collect();
-                evidence.extend((!users.is_empty()).then(|| PAST_KERNEL.to_owned()));
-            }
-            // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
-            // seen stays so when the program ends.
-            let unseen = rise.failed.is_empty();
-            if unseen {
-                evidence.push(
-                    "no QP that the kernel lists went to ERR then: it may be of a program that has ended"
-                        .to_owned(),
-                );
-            } else {
-                users.retain(|user| rise.failed.contains(&user.uid));
-                evidence
-                    .extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
-            }
-            let what = match status {
-                Some(TOO_LONG) => "Messages to",
-                Some(_) => "Requests from",
-                None => "Requests to",
-            };
-            let peers = Peers::of(ctx, port);
-            evidence.extend(peers.lead_to());
-            let (why, next) = meaning(status, is_infiniband(port));
-            let no_answer = status == Some(12) && !is_infiniband(port);
-            let whose = match who(&users) {
-                Some(who) if unseen => format!("; of {who} or of an ended program"),
-                _ => used_by(&users),
-            };
-            let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
-            out.push(Finding {
-                verdict: format!("{what} {} failed: {why}{whose}", name(port)),
-                evidence,
-                next: match peers.address().filter(|_| no_answer && !only_kernel) {
-                    Some(peer) => step!(
-                        "ping -c 3 {}   # the peer of the QPs that are there. No answer -> its host is down, or cable, route, firewall   # answers, and its process \
-                         runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
-                        peer
-                    ),
-                    None if only_kernel => qps::OF_KERNEL.into(),
-                    None => next.into(),
-                },
-                short: "requests fail".to_owned(),
-                victims: rise.failed.iter().copied().collect(),
-                severity: Severity::critical_if(!unseen),
-..ctx.finding(FindingId::RequestsFail, About::of_port(port).part(counter.clone()))
-            });
-        }
+        let last = rises.iter().filter_map(|(status, rises)| {
+            let port = ctx.port(*device_uid, *number)?;
+            rose_lately(ctx, port, *status, rises.back()?)
+        });
+        out.extend(last);
     }
+}
+
+fn rose_lately(ctx: &RuleContext<'_>, port: &PortRow, status: Option<u8>, rise: &Rise) -> Option<Finding> {
+    let counter = &rise.counter;
+    let mut users = users(ctx, port);
+    let device = ctx.device(port.device_uid);
+    let is_counted = device.is_some_and(|device| device.datapath.is_some())
+        || (!users.is_empty() && users.iter().all(|user| user.traffic.tx_wr.is_some()));
+    // `completion-error` names the process where completions are counted, and have such a status.
+    if ctx.facts.mono_ns.saturating_sub(rise.at_ns) >= NEAR_NS || (is_counted && status.is_some()) {
+        return None;
+    }
+    let total = port.counters.iter().find(|row| row.name == *counter);
+    let total = total.map_or_else(String::new, |row| format!(" {} in all,", row.counter.total));
+    let rate = words::per_s(rise.per_s);
+    let mut evidence = vec![format!("{counter}{total} {rate} when it last rose")];
+    if users.is_empty() {
+        users = ctx.openers(port.device_uid).collect();
+        evidence.extend((!users.is_empty()).then(|| PAST_KERNEL.to_owned()));
+    }
+    // No living QP is seen to fail: it may be the trace of a program that has ended. Whose QPs were
+    // seen stays so when the program ends.
+    let unseen = rise.failed.is_empty();
+    if unseen {
+        evidence.push(
+            "no QP that the kernel lists went to ERR then: it may be of a program that has ended".to_owned(),
+        );
+    } else {
+        users.retain(|user| rise.failed.contains(&user.uid));
+        evidence.extend(who(&users).map(|who| format!("QPs went to ERR at that time: those of {who}")));
+    }
+    let what = match status {
+        Some(TOO_LONG) => "Messages to",
+        Some(_) => "Requests from",
+        None => "Requests to",
+    };
+    let peers = Peers::of(ctx, port);
+    evidence.extend(peers.lead_to());
+    let (why, next) = meaning(status, is_infiniband(port));
+    let no_answer = status == Some(12) && !is_infiniband(port);
+    let whose = match who(&users) {
+        Some(who) if unseen => format!("; of {who} or of an ended program"),
+        _ => used_by(&users),
+    };
+    let only_kernel = !users.is_empty() && users.iter().all(|user| user.kernel);
+    Some(Finding {
+        verdict: format!("{what} {} failed: {why}{whose}", name(port)),
+        evidence,
+        next: match peers.address().filter(|_| no_answer && !only_kernel) {
+            Some(peer) => step!(
+                "ping -c 3 {}   # the peer of the QPs that are there. No answer -> its host is down, or cable, route, firewall   # answers, and its process \
+                         runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
+                peer
+            ),
+            None if only_kernel => qps::OF_KERNEL.into(),
+            None => next.into(),
+        },
+        short: "requests fail".to_owned(),
+        victims: rise.failed.iter().copied().collect(),
+        severity: Severity::critical_if(!unseen),
+        ..ctx.finding(
+            FindingId::RequestsFail,
+            About::of_port(port).part(counter.clone()),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn fallback(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Findin
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
 fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
-    if row.verbs_files == Some(false) || row.unlisted.is_none() {
+    if row.qps > 0 || row.verbs_files == Some(false) || row.unlisted.is_none() {
         return Vec::new();
     }
     let may_have_it_open = |device: &&DeviceRow| match (&device.contexts, row.pid) {
@@ -39,20 +39,17 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
         let counter = counter?;
         counter.most_rate().or_else(|| counter.certain_rate())
     };
+    let hiding = hiding(ctx, row);
+    if row.qps == 0 && hiding.is_empty() {
+        return Some(0.0);
+    }
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
-    let hiding = if row.qps == 0 {
-        hiding(ctx, row)
-    } else {
-        Vec::new()
-    };
+    if let Some((sent, received)) = own.filter(|_| row.qps > 0) {
+        return Some(sent + received);
+    }
     let may_use = |port: &&PortRow| {
         row.devices.contains(&port.device) || hiding.iter().any(|device| device.uid == port.device_uid)
     };
-    match own {
-        _ if row.qps == 0 && hiding.is_empty() => return Some(0.0),
-        Some((sent, received)) if row.qps != 0 => return Some(sent + received),
-        _ => {}
-    }
     let mut ports = ctx.facts.ports.iter().filter(may_use).peekable();
     ports.peek()?;
     ports
@@ -61,13 +58,10 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
 }
 
 fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Finding {
-    let mut evidence = Vec::new();
-    let peer = tcp
-        .busiest
-        .map(|end| format!(", the busiest to {end}"))
-        .unwrap_or_default();
+    let peer = tcp.busiest.map(|end| format!(", the busiest to {end}"));
     let connections = words::count(tcp.connections, "connection");
-    evidence.push(format!("{} in {connections}{peer}", words::bits(rate)));
+    let (who, moved) = (words::process(row), words::bits(rate));
+    let mut evidence = vec![format!("{moved} in {connections}{}", peer.unwrap_or_default())];
     if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
@@ -92,12 +86,10 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             ShellWord::new(value, "VALUE"),
             *name
         ),
-        (None, Some(pid)) => {
-            step!(
-                "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
-                pid
-            )
-        }
+        (None, Some(pid)) => step!(
+            "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+            pid
+        ),
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let next = if lacks_plugin && switch.is_none() && row.verbs_files != Some(false) {
@@ -113,14 +105,10 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
     };
     let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     Finding {
-        verdict: format!(
-            "{} moves {} by TCP {instead}{because}",
-            words::process(row),
-            words::bits(rate)
-        ),
+        verdict: format!("{who} moves {moved} by TCP {instead}{because}"),
         evidence,
         next,
-        short: format!("TCP {}", words::bits(rate)),
+        short: format!("TCP {moved}"),
         ..ctx.finding(FindingId::TcpFallback, about)
     }
 }

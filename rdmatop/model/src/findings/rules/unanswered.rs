@@ -8,7 +8,7 @@ use crate::findings::{Finding, words};
 use crate::ib::{Gid, QpState};
 use crate::judgement::{Peer, StuckQp, address};
 use rdmatop_base::order::Gather as _;
-use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 /// What is known of the other end of a QP that gets no answer.
 enum End<'a> {
@@ -96,19 +96,26 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
     "no answer".clone_into(&mut out.short);
     out.since_mono_ns = ctx.interval_begin();
     out.victims = vec![owner.uid];
-    let reconnect = || -> NextStep {
-        if owner.kernel {
-            return "rdma resource show qp   # lists the QPs that still wait; the kernel gives them up by its timeouts and connects anew   # given up -> mount \
-                    or connect it anew"
-                .into();
-        }
-        let list = match owner.pid {
-            Some(pid) => step!("rdma resource show qp pid {}", pid),
-            None => "rdma resource show qp".into(),
-        };
+    let again = if owner.kernel {
+        "the kernel connects anew by its timeouts; given up -> mount or connect it anew"
+    } else {
+        "restart the job"
+    };
+    let reconnect = || {
+        let list = owner.pid.map_or_else(
+            || "rdma resource show qp".into(),
+            |pid| step!("rdma resource show qp pid {}", pid),
+        );
         step!(
-            "{}   # lists the QPs that still wait -> reconnect or restart that program: no QP finds a new peer by itself",
-            list
+            "{}   # lists the QPs that still wait: none finds a new peer by itself -> {}",
+            list,
+            again
+        )
+    };
+    let elsewhere = || {
+        step!(
+            "sudo rdmatop check   # on the peer's host: the process has ended -> {}; else look for drops at both ports",
+            again
         )
     };
     (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(ctx, row)) {
@@ -151,46 +158,28 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
                 "No answer from {} for {place}: the peer is gone or packets are lost",
                 address(gid)
             ),
-            match gid.ipv4() {
-                None => elsewhere(owner),
-                Some(address) if owner.kernel => step!(
-                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> does the other end run there (NVMe-oF, \
-                     NFS, Lustre)? the kernel connects anew by its timeouts   # given up -> mount or connect it anew",
-                    address
-                ),
-                Some(address) => step!(
+            gid.ipv4().map_or_else(elsewhere, |address| {
+                step!(
                     "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers, \
-                     and its process there has ended -> restart the job   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
-                    address
-                ),
-            },
+                     and its process there has ended -> {}   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
+                    address,
+                    again
+                )
+            }),
         ),
         End::Unknown => (
             format!("No answer for {place}: the peer is gone or packets are lost"),
-            elsewhere(owner),
+            elsewhere(),
         ),
     };
     out.evidence.extend(no_answer(ctx, qps));
 }
 
-fn elsewhere(owner: &ProcessRow) -> NextStep {
-    if owner.kernel {
-        return "sudo rdmatop check   # on the peer's host: look for drops at both ports; the kernel connects anew by its timeouts   # given up -> mount or \
-                connect it anew"
-            .into();
-    }
-    "sudo rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
-}
-
 /// The evidence: the peer of the first QP, and how much the QPs send again.
 fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
     let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).gather();
-    let rows: Vec<_> = ctx
-        .facts
-        .qps
-        .iter()
-        .filter(|row| uids.contains(&row.uid))
-        .collect();
+    let rows = ctx.facts.qps.iter();
+    let rows: Vec<_> = rows.filter(|row| uids.contains(&row.uid)).collect();
     let mut out = Vec::new();
     if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
         out.push(format!("{} does not answer", receiver::peer_of(row)));

@@ -100,13 +100,13 @@ pub(super) struct FailedSteps {
 
 /// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
 pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<FailedSteps> {
-    let row = ctx
-        .calls_of("modify_qp")
-        .find(|row| row.process_uid == Some(process) && is_no_try(row))?;
+    let mut rows = ctx.calls_of("modify_qp");
+    let row = rows.find(|row| row.process_uid == Some(process) && is_no_try(row))?;
+    let is_named = |number: u32| meaning(&row.verb, number, row.pid, None).is_some();
     let named: Vec<_> = row
         .errnos
         .iter()
-        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some())
+        .filter(|(number, _)| is_named(*number))
         .collect();
     let (number, total) = named.iter().max_by_key(|(_, total)| *total)?;
     let grows = |number| ctx.history.of_errno(row, number).is_some();
@@ -119,58 +119,42 @@ pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<Failed
 
 /// Verbs that fail for want of something.
 pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
-    for row in ctx
-        .facts
-        .verbs
-        .iter()
-        .filter(|row| is_no_try(row) && growing(row.errors).is_some())
-    {
-        for (number, total) in &row.errnos {
-            let owner = ctx.owner(row.process_uid);
-            let cgroup =
-                owner.and_then(|row| Some(locked::believed(row.cgroup.as_deref()?, row.workload_claimed)));
-            let on_infiniband =
-                || owner.is_some_and(|owner| ctx.only_infiniband(owner.devices.iter().map(|name| &**name)));
-            // There it is the NIC that is late.
-            let meant = if *number == ETIMEDOUT && on_infiniband() {
-                EIO
-            } else {
-                *number
-            };
-            let Some((what, mut next)) = meaning(&row.verb, meant, row.pid, cgroup) else {
-                continue;
-            };
-            let mut what = what.to_owned();
-            let Some(more) = ctx.history.of_errno(row, *number) else {
-                continue;
-            };
-            let name = errno::name(*number).unwrap_or("an error");
-            let who = owner.map_or_else(|| nameless(row), words::process);
-            let limit = owner.and_then(|owner| owner.limited.as_deref());
-            let limit = limit.filter(|_| *number == EAGAIN);
-            let id = if let Some(limit) = limit {
-                (what, next) = (used_up(limit), raise(limit));
-                FindingId::CgroupLimit
-            } else {
-                FindingId::VerbFails
-            };
-            let pins = *number == ENOMEM && registers_memory(&row.verb);
-            if let Some(locked) = owner.and_then(|owner| owner.locked.as_deref()).filter(|_| pins) {
-                (what, next) = short_of_memory(locked, cgroup);
-            }
-            let about = About::of_process(row.process_uid).part(format!("{} {name} {}", row.verb, row.pid));
-            out.push(Finding {
-                verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
-                evidence: vec![format!(
-                    "{total} of {} calls failed so, {more} of them in the last interval that had any",
-                    row.calls.total
-                )],
-                next,
-                short: format!("{} {name}", row.verb),
-                ..ctx.finding(id, about)
-            });
-        }
+    let rows = ctx.facts.verbs.iter();
+    for row in rows.filter(|row| is_no_try(row) && growing(row.errors).is_some()) {
+        let errnos = row.errnos.iter();
+        out.extend(errnos.filter_map(|(number, total)| failure(ctx, row, *number, *total)));
     }
+}
+
+fn failure(ctx: &RuleContext<'_>, row: &VerbRow, number: u32, total: u64) -> Option<Finding> {
+    let more = ctx.history.of_errno(row, number)?;
+    let owner = ctx.owner(row.process_uid);
+    let cgroup = owner.and_then(|row| Some(locked::believed(row.cgroup.as_deref()?, row.workload_claimed)));
+    // There it is the NIC that is late.
+    let is_late = number == ETIMEDOUT && owner.is_some_and(|owner| ctx.is_on_infiniband(owner));
+    let (what, next) = meaning(&row.verb, if is_late { EIO } else { number }, row.pid, cgroup)?;
+    let limit = owner.and_then(|owner| owner.limited.as_deref());
+    let locked = owner.and_then(|owner| owner.locked.as_deref());
+    let (id, (what, next)) = match (number, limit, locked) {
+        (EAGAIN, Some(limit), _) => (FindingId::CgroupLimit, (used_up(limit), raise(limit))),
+        (ENOMEM, _, Some(locked)) if registers_memory(&row.verb) => {
+            (FindingId::VerbFails, short_of_memory(locked, cgroup))
+        }
+        _ => (FindingId::VerbFails, (what.to_owned(), next)),
+    };
+    let (verb, name) = (&row.verb, errno::name(number).unwrap_or("an error"));
+    let who = owner.map_or_else(|| nameless(row), words::process);
+    let about = About::of_process(row.process_uid).part(format!("{verb} {name} {}", row.pid));
+    Some(Finding {
+        verdict: format!("{verb} of {who} fails with {name}: {what}"),
+        evidence: vec![format!(
+            "{total} of {} calls failed so, {more} of them in the last interval that had any",
+            row.calls.total
+        )],
+        next,
+        short: format!("{verb} {name}"),
+        ..ctx.finding(id, about)
+    })
 }
 
 /// Whether the limit of locked memory alone explains that a registration has no memory.
@@ -200,17 +184,14 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
     let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
     let later = step!("for its next start: {}", locked::raise(cgroup));
-    let may_not_count = locked.exempt.is_none();
     if !explains(locked) {
+        let unless = if locked.exempt.is_none() {
+            ", unless CAP_IPC_LOCK counts for it"
+        } else {
+            ""
+        };
         return (
-            format!(
-                "{what}{}, or memory or the NIC's resources are exhausted",
-                if may_not_count {
-                    ", unless CAP_IPC_LOCK counts for it"
-                } else {
-                    ""
-                }
-            ),
+            format!("{what}{unless}, or memory or the NIC's resources are exhausted"),
             step!(
                 "free -h   # much available -> ibv_devinfo -v shows max_mr; or {}   # little available -> end what uses it, or \
                  register less   # {}",

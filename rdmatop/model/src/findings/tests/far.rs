@@ -76,7 +76,7 @@ fn what_chose_the_nic_is_named() {
     s.processes[0].environ = Some(vec![("NCCL_IB_HCA".into(), "mlx5_5".into())].into());
     let next = far(&s)[0].next.to_string();
     assert!(
-        next.contains("mlx5_0 nearer to the GPU -> start the job next without NCCL_IB_HCA"),
+        next.contains("mlx5_0 nearer to the GPU -> start it next without NCCL_IB_HCA"),
         "{next}"
     );
     s.processes[0].environ = None;

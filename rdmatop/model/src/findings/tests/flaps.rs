@@ -113,10 +113,7 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
         "1 QP of 1 process went to ERR since the link first went down"
     );
     let well = with_qp(3, 7);
-    assert_eq!(
-        (well.verdict.as_str(), &*well.evidence[1]),
-        (verdict, "none of the 2 QPs that the kernel lists there is in ERR")
-    );
+    assert_eq!((well.verdict.as_str(), well.evidence.len()), (verdict, 1));
     let earlier = with_qp(6, 0);
     assert_eq!(
         (earlier.verdict.as_str(), earlier.evidence.len()),

@@ -123,23 +123,7 @@ impl Unexplained {
 
 impl Serialize for Unexplained {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Candidate<'a> {
-            pid: u32,
-            comm: Option<&'a str>,
-            workload: Option<&'a str>,
-            libraries: Option<&'a [String]>,
-        }
-        let candidate = |one| {
-            let one: &Opener = one;
-            Candidate {
-                pid: one.pid,
-                comm: one.comm.as_deref(),
-                workload: one.workload.as_deref(),
-                libraries: one.libraries.as_deref(),
-            }
-        };
-        let candidates: Option<Vec<_>> = self.candidates().map(|all| all.map(candidate).collect());
+        let candidates: Option<Vec<_>> = self.candidates().map(Iterator::collect);
         let whole = |sample: &Arc<OpenersSample>| !sample.hidden && !sample.cut;
         let mut object = serializer.serialize_struct("Unexplained", 5)?;
         object.serialize_field("device", &self.device)?;
