@@ -350,6 +350,16 @@ impl PortRow {
         self.ib_packets && may_go_round(tx, rx, 0.0) && may_go_round(rx, tx, 0.0)
     }
 
+    /// What its link can carry, bytes/s.
+    pub fn capacity(&self) -> Option<f64> {
+        self.rate_bps.map(|bits| bits as f64 / 8.0)
+    }
+
+    /// Its GIDs, as far as they could be read.
+    pub fn known_gids(&self) -> impl Iterator<Item = &PortGid> {
+        self.gids.iter().flat_map(|gids| gids.iter())
+    }
+
     /// Whether the port is known to be ACTIVE.
     pub fn is_active(&self) -> bool {
         self.state.is_some_and(PortState::is_active)

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
+use rdmatop_base::text;
+
 #[cfg(doc)]
 use super::ProcessRow;
 
@@ -128,10 +130,7 @@ impl DevxObjects {
                 DevxKind::Other | DevxKind::Unknown => format!("{} object", kind.name()),
                 kind => kind.name().to_uppercase(),
             };
-            format!(
-                "{at_least}{count} DEVX {name}{}",
-                if *count == 1 { "" } else { "s" }
-            )
+            format!("{at_least}{}", text::count(*count, &format!("DEVX {name}")))
         };
         let all: Vec<String> = counts.iter().map(one).collect();
         let all = if all.is_empty() {

@@ -51,15 +51,14 @@ pub struct LeftOut {
 impl LeftOut {
     /// A note that says it; `None` where nothing is left out.
     pub fn note(self) -> Option<Cause> {
-        let one = |number: usize, one: &str| match number {
-            0 => None,
-            number => Some(words::count(number as u64, one)),
-        };
-        let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
-        let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
+        let all = [(self.findings, "finding"), (self.symptoms, "symptom")];
+        let all = all.into_iter().filter(|(number, _)| *number > 0);
+        let all: Vec<String> = all
+            .map(|(number, one)| words::count(number as u64, one))
+            .collect();
         let why = format!("at most {MAX} findings and {OF_ONE} of one process are kept; users take turns");
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
-        (self != Self::default()).then(|| why.takes(what, Concerns::Host))
+        (!all.is_empty()).then(|| why.takes(all.join(" and ") + " left out", Concerns::Host))
     }
 }
 
@@ -327,22 +326,17 @@ fn raise(states: &mut FindingStates, now: u64, changes: &mut Vec<Change>) -> usi
     };
     let surplus = without_place(states, &|id, state| state.raised || is_due(id, state));
     let mut waits = 0;
-    states.retain(|key, state| match (surplus.contains(key), state.raised) {
-        (true, true) => {
+    states.retain(|key, state| {
+        let has_place = !surplus.contains(key);
+        if has_place && is_due(key.0, state) {
+            state.raised = true;
+            changes.push(Change::Raised(state.finding.clone()));
+        } else if !has_place && state.raised {
             changes.push(Change::Cleared(state.finding.clone()));
-            false
+            return false;
         }
-        (true, false) => {
-            waits += 1;
-            true
-        }
-        (false, _) => {
-            if is_due(key.0, state) {
-                state.raised = true;
-                changes.push(Change::Raised(state.finding.clone()));
-            }
-            true
-        }
+        waits += usize::from(!has_place);
+        true
     });
     waits
 }

@@ -25,6 +25,9 @@ const READ_NS: u64 = 5 * S;
 /// ns.
 const SETTLE_NS: u64 = 12 * S;
 
+/// Of links of a port: the down counter, and a time, ns.
+type Links = BTreeMap<String, (Option<u64>, Option<u64>)>;
+
 /// When a port went down, by each of the two witnesses, oldest first: the last snapshot before that, and the
 /// first after, ns. A short outage is seen by the counter alone, and not every driver has the counter.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +48,7 @@ struct Port {
     down: VecDeque<(u64, u64)>,
     /// The links of its bond, and as the empty name its own: of each its down counter, and the last snapshot
     /// that shows the link down or come up, or the counter risen, ns.
-    links: BTreeMap<String, (Option<u64>, Option<u64>)>,
+    links: Links,
 }
 
 /// Ports by device and number.
@@ -82,28 +85,27 @@ impl Port {
             self.by_state.push_back((before, now));
         }
         if stays_down && more == 0 && now - before <= NEXT_NS {
-            self.down.push_back((before, now));
+            match self.down.back_mut() {
+                Some((_, to)) if *to == before => *to = now,
+                _ => self.down.push_back((before, now)),
+            }
         }
         self.links = self.links_of(port, now, more > 0 || self.active == Some(false));
         self.active = active.or(self.active);
         self.was_active |= active == Some(true);
-        for times in [&mut self.by_state, &mut self.by_counter] {
-            times.drain(..times.len().saturating_sub(KEPT));
-        }
         for times in [&mut self.by_state, &mut self.by_counter, &mut self.down] {
+            times.drain(..times.len().saturating_sub(KEPT));
             while times.front().is_some_and(|(_, at)| *at < oldest) {
                 times.pop_front();
             }
         }
+        if let Some((from, _)) = self.down.front_mut() {
+            *from = oldest.max(*from);
+        }
     }
 
-    fn links_of(
-        &self,
-        port: &PortRow,
-        now: u64,
-        was_down: bool,
-    ) -> BTreeMap<String, (Option<u64>, Option<u64>)> {
-        let mut links = BTreeMap::new();
+    fn links_of(&self, port: &PortRow, now: u64, was_down: bool) -> Links {
+        let mut links = Links::new();
         let members = port.bond.iter().flat_map(|bond| bond.members.iter());
         let states = members.map(|member| (&*member.name, None, member.up == Some(false)));
         let counters = down_counters_of_bond(port)
@@ -139,30 +141,32 @@ impl Flaps {
         }
     }
 
+    fn port(&self, port: &PortRow) -> Option<&Port> {
+        self.0.get(&(port.device_uid, port.port))
+    }
+
     /// Whether a port was ACTIVE since rdmatop began.
     pub(super) fn was_active(&self, port: &PortRow) -> bool {
-        self.0
-            .get(&(port.device_uid, port.port))
-            .is_some_and(|kept| kept.was_active)
+        self.port(port).is_some_and(|kept| kept.was_active)
     }
 
     /// Whether a port, or the link of its bond with this name, is down or came up so lately that its errors
     /// are those of training.
     pub(super) fn settles(&self, port: &PortRow, member: &str, now: u64) -> bool {
-        let last = || self.0.get(&(port.device_uid, port.port))?.links.get(member)?.1;
+        let last = || self.port(port)?.links.get(member)?.1;
         port.state.is_some_and(|state| !state.is_active())
             || last().is_some_and(|at| now.saturating_sub(at) < SETTLE_NS)
     }
 
     /// The modules of the kernel that had connected QPs on a port when it was ACTIVE last.
     pub(super) fn consumers(&self, port: &PortRow) -> impl Iterator<Item = u64> {
-        let kept = self.0.get(&(port.device_uid, port.port));
+        let kept = self.port(port);
         kept.into_iter().flat_map(|kept| kept.consumers.iter().copied())
     }
 
     /// The outages of a port, if they are as many as make a flapping link.
     pub(super) fn of<'a>(&'a self, port: &'a PortRow, limits: &Limits) -> Option<Downs<'a>> {
-        let kept = self.0.get(&(port.device_uid, port.port))?;
+        let kept = self.port(port)?;
         let (times, witness) = if kept.by_counter.len() > kept.by_state.len() {
             let counter = down_counter(port).map_or(LINK_DOWNED, |row| &*row.name);
             (&kept.by_counter, counter)

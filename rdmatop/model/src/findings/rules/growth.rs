@@ -71,27 +71,10 @@ const CALLS_NS: u64 = 20 * S;
 /// Objects that are made and taken back again within that time: fewer are a start or an end.
 const AGAIN: u64 = 3;
 
-/// Objects that a process makes and takes back, by the verbs for that.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Objects {
-    make: &'static str,
-    end: &'static str,
-    /// What it calls for each of them between.
-    between: &'static [&'static str],
-}
-
-/// MRs, of which a process should register each once.
-pub(super) const REGIONS: Objects = Objects {
-    make: "reg_mr",
-    end: "dereg_mr",
-    between: &[],
-};
-/// QPs, which a connection needs at each end.
-pub(super) const CONNECTIONS: Objects = Objects {
-    make: "create_qp",
-    end: "destroy_qp",
-    between: &["modify_qp"],
-};
+/// The verbs for MRs, of which a process should register each once: the first makes one, the last takes it back.
+pub(super) const REGIONS: &[&str] = &["reg_mr", "dereg_mr"];
+/// The same of QPs, which a connection needs at each end, with what is called for each of them between.
+pub(super) const CONNECTIONS: &[&str] = &["create_qp", "modify_qp", "destroy_qp"];
 
 /// Totals of a process at one time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,30 +104,28 @@ pub(super) struct RecentCalls {
     pub(super) calls: f64,
     /// Time in the kernel as a share of that of one thread; `None`: it is not measured.
     pub(super) share: Option<f64>,
-    /// Some calls were not counted: it is more than that.
-    partial: bool,
+    /// `at least ` where some calls were not counted.
+    floor: &'static str,
     pub(super) bytes: f64,
 }
 
 impl RecentCalls {
     /// Its share of time in words, where it is known.
     pub(super) fn time(&self) -> Option<String> {
-        let floor = if self.partial { "at least " } else { "" };
+        let floor = self.floor;
         let share = words::percent(self.share?);
         Some(format!("{floor}{share} of a thread's time"))
     }
 
     /// Calls per second in words.
     pub(super) fn rate(&self) -> String {
-        let floor = if self.partial { "at least " } else { "" };
-        format!("{floor}{}", words::number(self.calls))
+        format!("{}{}", self.floor, words::number(self.calls))
     }
 
     /// Seconds in the kernel for each object, where they are known and no call is missing.
     pub(super) fn each(&self) -> Option<f64> {
-        self.share
-            .filter(|_| !self.partial)
-            .map(|share| share / self.calls)
+        let share = self.share.filter(|_| self.floor.is_empty())?;
+        Some(share / self.calls)
     }
 }
 
@@ -181,8 +162,8 @@ impl RuleHistory {
         let window = limits.mr_growth_window_s * S;
         self.memory.look(now, [window, window / 8], memory);
         let mut before = std::mem::take(&mut self.made);
-        self.makes(&REGIONS, facts, &mut before);
-        self.makes(&CONNECTIONS, facts, &mut before);
+        self.makes(REGIONS, facts, &mut before);
+        self.makes(CONNECTIONS, facts, &mut before);
         self.consumers = super::consumers(facts);
         self.flaps.look(facts, limits, &self.consumers);
         self.latencies.look(facts);
@@ -202,24 +183,21 @@ impl RuleHistory {
 
     fn makes(
         &mut self,
-        objects: &Objects,
+        verbs: &[&'static str],
         facts: &Facts,
         before: &mut BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     ) {
         let oldest = facts.mono_ns.saturating_sub(CALLS_NS);
         let of = |verb: &'static str| facts.verbs.iter().filter(move |row| &*row.verb == verb);
-        // Most processes make calls of no such verb.
-        if of(objects.make).next().is_none() {
-            return;
-        }
-        let mut rest: BTreeMap<u32, Vec<&VerbRow>> = BTreeMap::new();
-        for row in of(objects.end).chain(objects.between.iter().flat_map(|verb| of(verb))) {
-            rest.entry(row.pid).or_default().push(row);
+        let (make, rest) = (verbs[0], &verbs[1..]);
+        let mut others: BTreeMap<u32, Vec<&VerbRow>> = BTreeMap::new();
+        for row in rest.iter().flat_map(|verb| of(verb)) {
+            others.entry(row.pid).or_default().push(row);
         }
         let processes = facts.processes.iter();
         let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).gather();
-        for row in of(objects.make) {
-            let key = (objects.make, row.pid);
+        for row in of(make) {
+            let key = (make, row.pid);
             let mut points = before.remove(&key).unwrap_or_default();
             let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
             let mut now = Calls {
@@ -230,9 +208,9 @@ impl RuleHistory {
                 ..Calls::default()
             };
             now.add(row);
-            for other in rest.get(&row.pid).into_iter().flatten() {
+            for other in others.get(&row.pid).into_iter().flatten() {
                 now.add(other);
-                if &*other.verb == objects.end {
+                if rest.last() == Some(&&*other.verb) {
                     now.ended = other.calls.total;
                 }
             }
@@ -249,8 +227,8 @@ impl RuleHistory {
     }
 
     /// What a process made and took back lately; `None` where that is too short a time or too little to say.
-    pub(super) fn lately(&self, objects: &Objects, pid: u32) -> Option<RecentCalls> {
-        let points = self.made.get(&(objects.make, pid))?;
+    pub(super) fn lately(&self, verbs: &[&'static str], pid: u32) -> Option<RecentCalls> {
+        let points = self.made.get(&(verbs[0], pid))?;
         let (first, last) = (points.front()?, points.back()?);
         let ns = last
             .at_ns
@@ -261,7 +239,7 @@ impl RuleHistory {
         (again >= AGAIN).then(|| RecentCalls {
             calls: per_s(last.made, first.made),
             share: last.ns.zip(first.ns).map(|(now, then)| per_s(now, then) / 1e9),
-            partial: last.partial,
+            floor: if last.partial { "at least " } else { "" },
             bytes: per_s(last.bytes, first.bytes),
         })
     }

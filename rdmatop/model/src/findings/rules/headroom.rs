@@ -66,8 +66,8 @@ fn nearly_all(
         evidence,
         next: step!(
             "rdma resource show {} | grep -w {} | grep -oE '(pid|comm) .*' | sort | uniq -c | sort -n | tail   # a line for each \
-                     process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
-                     for each peer, or other NICs for some of the processes",
+             process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
+             for each peer, or other NICs for some of the processes",
             kind,
             ShellWord::device(&device.name)
         ),

@@ -14,8 +14,8 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
     let rx = received(ports)?;
     let (idle, full) = idle_and_used(ctx, ports, tx)?;
     let first = *idle.first()?;
-    let is_full = |at: &usize| match ports[*at].rate_bps.filter(|_| tx.bytes) {
-        Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * bits as f64 / 8.0,
+    let is_full = |at: &usize| match ports[*at].capacity().filter(|_| tx.bytes) {
+        Some(link) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * link,
         None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
     };
     // A slower port may serve another purpose.

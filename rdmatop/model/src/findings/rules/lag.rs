@@ -1,7 +1,5 @@
 //! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
-use std::collections::BTreeSet;
-
 use super::RuleContext;
 use super::link::{interface, name, used_by};
 use crate::facts::{Member, PortRow};
@@ -9,7 +7,6 @@ use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::fabric;
 use rdmatop_base::order::Ordered as _;
-use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::NextStep;
 
 /// What a member counted in one direction.
@@ -55,44 +52,35 @@ fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Byt
     let users: Vec<_> = ctx.users(&port.device).collect();
     let others = up.iter().filter(|other| other.name != member.name);
     let others: Vec<&str> = others.map(|other| &*other.name).collect();
-    let on_it = ctx.qps_on(port.device_uid);
-    let qps: Vec<_> = on_it.filter(|qp| qp.pid.is_some()).collect();
+    let qps = ctx.qps_on(port.device_uid).filter(|qp| qp.pid.is_some()).count();
     let (link, others, rate_words) = (&member.name, others.join(", "), words::bits(rate));
-    let mut evidence = vec![format!("{rate_words} by {link}, next to nothing by {others}")];
     let load = capacity.map_or_else(String::new, |capacity| {
         format!(" ({} of that link)", words::percent((rate / capacity).min(1.0)))
     });
-    evidence.push(format!("QPs there: {}, of {} processes", qps.len(), users.len()));
-    let ports = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
-    // Where one is not known, the others are no count.
-    let ports = ports.collect::<Option<BTreeSet<u16>>>();
-    evidence.extend(ports.filter(|ports| !ports.is_empty() && way == "sends").map(|ports| {
-                format!(
-                    "UDP source ports, by which the bond tells them apart: {}, if no program sets flow labels",
-                    ports.len()
-                )
-            }));
     Some(Finding {
-                verdict: format!(
-                    "{} {way} {} of its data by {link} alone{load}, one of {links} links of its bond{}",
-                    name(port),
-                    words::percent(share),
-                    used_by(&users)
-                ),
-                victims: users.iter().map(|row| row.uid).collect(),
-                evidence,
-                next: if way == "sends" {
-                    "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
-                     link, and several QPs can use several links."
-                } else {
-                    "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
-                     of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
-                }
-                .into(),
-                short: format!("one of {links} links"),
-                severity: Severity::info_if(!is_full),
-                ..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
-            })
+        verdict: format!(
+            "{} {way} {} of its data by {link} alone{load}, one of {links} links of its bond{}",
+            name(port),
+            words::percent(share),
+            used_by(&users)
+        ),
+        victims: users.iter().map(|row| row.uid).collect(),
+        evidence: vec![
+            format!("{rate_words} by {link}, next to nothing by {others}"),
+            format!("QPs there: {qps}, of {} processes", users.len()),
+        ],
+        next: if way == "sends" {
+            "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
+             link, and several QPs can use several links."
+        } else {
+            "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
+             of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
+        }
+        .into(),
+        short: format!("one of {links} links"),
+        severity: Severity::info_if(!is_full),
+        ..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
+    })
 }
 
 /// Why the bond does not send by a member.
@@ -123,8 +111,8 @@ pub(super) fn without_link(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Find
     let is_backup = bond.is_active_backup();
     let reserve = if is_backup { ", so it has no reserve" } else { "" };
     let lacking: Vec<String> = down.iter().map(|member| lacks(member)).collect();
-    let left = port.rate_bps.filter(|_| !is_backup);
-    let left = left.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
+    let left = port.capacity().filter(|_| !is_backup);
+    let left = left.map(|link| format!("{} are left", words::bits(link)));
     Some(Finding {
         verdict: format!(
             "{} has {} of {} links of its bond: {}{reserve}{}",

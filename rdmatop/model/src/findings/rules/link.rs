@@ -536,7 +536,7 @@ fn room(ctx: &RuleContext<'_>, device: u64, port: u32) -> Option<u32> {
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
 pub(super) fn waits(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let ticks = rate_of(port, "port_xmit_wait").filter(|_| is_infiniband(port))?;
-    let (rate, lanes) = (port.rate_bps? as f64 / 8.0, port.lanes?);
+    let (rate, lanes) = (port.capacity()?, port.lanes?);
     // A tick is taken as the shortest possible: the time of one symbol (one byte) of a lane.
     let share = (ticks * f64::from(lanes) / rate).min(1.0);
     if share < ctx.limits.wait_share {

@@ -266,8 +266,7 @@ impl ArrivedTwice {
     /// no duplicates.
     fn of(ctx: &RuleContext<'_>, port: &PortRow) -> Self {
         // Of each QP that sends again: its device, that of its peer, and how much.
-        let live = ctx.facts.qps.iter().filter(|qp| !qp.exited);
-        let resending = live.filter_map(|qp| {
+        let resending = ctx.live_qps().filter_map(|qp| {
             let rate = growing(qp.traffic.retransmits)?;
             let to = ctx.peer(qp).and_then(|peer| peer.device_uid);
             Some((qp.device_uid, to, rate))

@@ -20,7 +20,7 @@ pub(super) fn growth(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding>
         evidence: vec![format!("{more} more within {age}, and no reading had less")],
         next: step!(
             "rdma resource show mr pid {}   # more of one length each time -> the program lacks an ibv_dereg_mr   # of many lengths -> a \
-                 cache of its library without a bound: ucx_info -f | grep RCACHE_MAX, or FI_MR_CACHE_MAX_SIZE of libfabric, for its next start",
+             cache of its library without a bound: ucx_info -f | grep RCACHE_MAX, or FI_MR_CACHE_MAX_SIZE of libfabric, for its next start",
             pid
         ),
         short: format!("+{more} MR"),

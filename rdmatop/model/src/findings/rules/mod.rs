@@ -138,15 +138,15 @@ impl<'a> RuleContext<'a> {
 
     /// Processes with a QP whose peer is surely a QP of one of `users` on a device of this host.
     fn connected_to(&self, device_uid: u64, users: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let qps = self.facts.qps.iter().filter(|qp| !qp.exited);
-        let leads_there = |qp: &&Arc<QpRow>| match self.peer_of(qp) {
+        let leads_there = |qp: &&QpRow| match self.peer_of(qp) {
             Some(Peer::Here { qp: peer, sure: true }) => {
                 peer.device_uid == Some(device_uid)
                     && peer.process_uid.is_some_and(|uid| users.contains(&uid))
             }
             _ => false,
         };
-        qps.filter(leads_there).filter_map(|qp| qp.process_uid).gather()
+        let qps = self.live_qps().filter(leads_there);
+        qps.filter_map(|qp| qp.process_uid).gather()
     }
 
     /// The process of a row in which the uid may be unknown.
@@ -161,6 +161,11 @@ impl<'a> RuleContext<'a> {
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.facts.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
+    }
+
+    fn live_qps(&self) -> impl Iterator<Item = &'a QpRow> {
+        let qps = self.facts.qps.iter().map(|qp| &**qp);
+        qps.filter(|qp| !qp.exited)
     }
 
     fn qps_of(&self, process_uid: u64) -> impl Iterator<Item = &'a QpRow> + Clone {

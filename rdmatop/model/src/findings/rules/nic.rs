@@ -103,10 +103,11 @@ pub(super) fn roce_v1(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
         else {
             continue;
         };
-        let gids = || row.gids.iter().flat_map(|gids| gids.iter());
-        let is_v1 = gids().any(|gid| gid.index == u16::from(index) && gid.v1 == Some(true));
+        let is_v1 = row
+            .known_gids()
+            .any(|gid| gid.index == u16::from(index) && gid.v1 == Some(true));
         // Of the addresses that can be routed, libraries choose the IPv4 one.
-        let v2 = || gids().filter(|gid| gid.is_v2());
+        let v2 = || row.known_gids().filter(|gid| gid.is_v2());
         let better = v2().find(|gid| gid.gid.ipv4().is_some()).or_else(|| v2().next());
         let (true, Some(better), Some(owner)) = (is_v1, better, ctx.process(process)) else {
             continue;

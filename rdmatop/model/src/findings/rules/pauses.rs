@@ -227,7 +227,7 @@ pub(super) fn class(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         next: if users.first().is_some_and(|user| user.kernel) {
             step!(
                 "{}   # which DSCP belongs to priority {}, often {}; then, until the next boot and for what is connected from then on: sudo mkdir -p \
-                     /sys/kernel/config/rdma_cm/{}; echo {} | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_tos",
+                 /sys/kernel/config/rdma_cm/{}; echo {} | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_tos",
                 show,
                 first,
                 class >> 2,

@@ -11,7 +11,7 @@ use rdmatop_base::step::step;
 use rdmatop_base::text;
 
 pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
-    or connect it anew";
+                                    or connect it anew";
 
 /// QPs that are stuck; the QPs of one process with one reason make one symptom.
 pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {

@@ -10,7 +10,7 @@ use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, ShellWord, step};
-use rdmatop_base::{fabric, locked};
+use rdmatop_base::{fabric, locked, text};
 
 /// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;
@@ -25,10 +25,8 @@ fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
             groups.entry(kind).or_default().push(port);
         }
     }
-    groups
-        .into_values()
-        .filter(|ports| ports.len() >= LEAST)
-        .collect()
+    let groups = groups.into_values();
+    groups.filter(|ports| ports.len() >= LEAST).collect()
 }
 
 /// A port that negotiated a lower rate than most ports of its driver, and that one process uses together with
@@ -193,16 +191,9 @@ fn is_funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> bool {
     spread && rx.is_worth_a_look(ctx) && rx.rates[rx.top] > ctx.limits.funnel_share * rx.sum
 }
 
-/// Names that a list shows.
-const SHOWN: usize = 3;
-
 pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
-    let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
-    let more = match at.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", list.join(", "))
+    let all: Vec<&str> = at.iter().map(|at| &*ports[*at].device).collect();
+    text::names(&all)
 }
 
 /// The processes on a port's device that move at least half as much as the busiest, by PID. Equal ranks take
@@ -250,7 +241,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
         return None;
     }
     // Below this share one NIC is enough for what there is to send.
-    let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
+    let link = port.capacity().filter(|_| tx.bytes);
     if link.is_some_and(|link| tx.rates[tx.top] < ctx.limits.hot_share * link) {
         return None;
     }
@@ -301,7 +292,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     }
     // What chose the NIC says more than the names, and a line of 80 columns has no room for both.
     let others = match &choice {
-        Some(_) if are_idle > SHOWN => are_idle.to_string(),
+        Some(_) if are_idle > 3 => are_idle.to_string(),
         _ => names(ports, &idle),
     };
     let next = match (&choice, movers[0].pid) {

@@ -29,7 +29,7 @@ pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
         return;
     }
     let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
-    for qp in ctx.facts.qps.iter().filter(|qp| !qp.exited) {
+    for qp in ctx.live_qps() {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };

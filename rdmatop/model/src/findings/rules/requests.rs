@@ -160,50 +160,40 @@ impl Failed {
         }
     }
 
-    /// Whether a QP that is in ERR since then was seen before.
-    fn is_new(&self, since_ns: u64) -> bool {
-        self.first_ns.is_some_and(|first| since_ns > first)
-    }
-
     /// What a port of their device counted nearest to the time at which QPs of a process went to ERR.
-    pub(super) fn reason(
-        &self,
+    pub(super) fn reason<'a>(
+        &'a self,
         ctx: &RuleContext<'_>,
         owner: &ProcessRow,
         qps: &[&StuckQp],
     ) -> Option<Reason> {
-        if self.rises.is_empty() {
-            return None;
-        }
-        let mut ports: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-        for ((device, number), rises) in &self.rises {
-            if let Some(port) = ctx.port(*device, *number) {
-                let all = ports.entry(&*port.device).or_default();
-                let rises = rises.iter();
-                all.extend(rises.flat_map(|(at, rises)| rises.iter().map(move |rise| (port, *at, rise))));
-            }
-        }
-        let since = |qp: &StuckQp| qp.stuck.since_ns.filter(|since| self.is_new(*since));
-        let near = |qp: &StuckQp| {
-            let since = since(qp);
-            let rises = ports.get(&*qp.device).into_iter().flatten();
-            let near = rises.filter_map(|(port, at, rise)| Some((rise.distance(since?), *port, *at, *rise)));
-            near.filter(|(distance, ..)| *distance <= NEAR_NS)
-                .min_by_key(|(distance, ..)| *distance)
+        let of_port = |((device, number), rises): (&(u64, u32), &'a Rises)| {
+            let port = ctx.port(*device, *number)?;
+            let rises = rises
+                .iter()
+                .flat_map(|(status, rises)| rises.iter().map(|rise| (*status, rise)));
+            Some(rises.map(move |(status, rise)| (port, status, rise)))
         };
-        let all: Vec<_> = qps.iter().map(|qp| near(qp)).collect();
+        let rises: Vec<_> = self.rises.iter().filter_map(of_port).flatten().collect();
+        let near = |qp: &&StuckQp| {
+            let since = qp.stuck.since_ns.filter(|since| Some(*since) > self.first_ns)?;
+            let of_device = rises.iter().filter(|(port, ..)| port.device == qp.device);
+            let near = of_device.map(|(port, status, rise)| (rise.distance(since), *port, *status, *rise));
+            let near = near.filter(|(distance, ..)| *distance <= NEAR_NS);
+            near.min_by_key(|(distance, ..)| *distance)
+        };
+        let all: Vec<_> = qps.iter().map(near).collect();
         let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
         let (_, port, status, rise) = nearest.copied()?;
         let mut notes = ctx.facts.health.notes.iter();
         // The NIC counts for other PID namespaces too, of which no QP is listed here.
         let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
+        let is_alike = |found: Option<(_, _, _, _)>| found.is_some_and(|(_, _, other, _)| other == status);
         Some(Reason {
             status,
             rose: format!("{} of {} rose at that time", rise.counter, name(port)),
             sure: are_all_listed
-                && all
-                    .iter()
-                    .all(|found| found.is_some_and(|(_, _, reason, _)| reason == status))
+                && all.into_iter().all(is_alike)
                 && users(ctx, port).iter().all(|user| user.uid == owner.uid)
                 && ctx.openers(port.device_uid).all(|user| user.uid == owner.uid),
         })
@@ -219,9 +209,8 @@ fn users<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
 fn failing(facts: &Facts, port: &PortRow, rise: &Rise, first_ns: Option<u64>) -> BTreeSet<u64> {
     let went = |qp: &&Arc<QpRow>| {
         let stuck = Stuck::of(qp, facts.mono_ns).filter(|stuck| stuck.is_wrong());
-        let since = stuck
-            .and_then(|stuck| stuck.since_ns)
-            .filter(|since| Some(*since) > first_ns);
+        let since = stuck.and_then(|stuck| stuck.since_ns);
+        let since = since.filter(|since| Some(*since) > first_ns);
         qp.device_uid == Some(port.device_uid)
             && qp.port.is_none_or(|number| number == port.port)
             && since.is_some_and(|since| rise.distance(since) <= NEAR_NS)
@@ -308,7 +297,7 @@ fn rose_lately(ctx: &RuleContext<'_>, port: &PortRow, status: Option<u8>, rise: 
         next: match peers.address().filter(|_| no_answer && !only_kernel) {
             Some(peer) => step!(
                 "ping -c 3 {}   # the peer of the QPs that are there. No answer -> its host is down, or cable, route, firewall   # answers, and its process \
-                         runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
+                 runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
                 peer
             ),
             None if only_kernel => qps::OF_KERNEL.into(),

@@ -117,13 +117,13 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
             sender.add(qp, bytes);
         }
     }
-    for port in ctx
-        .active_ports()
-        .filter(|port| !counted.contains(&port.device_uid))
-    {
-        let link = port.rate_bps.map(|bits| bits as f64 / 8.0);
+    for port in ctx.active_ports() {
         let sent = growing(port.tx_bytes);
-        if link.zip(sent).is_some_and(|(link, sent)| sent >= FULL * link) {
+        let is_full = port
+            .capacity()
+            .zip(sent)
+            .is_some_and(|(link, sent)| sent >= FULL * link);
+        if is_full && !counted.contains(&port.device_uid) {
             ports.insert((port.device_uid, port.port), on_full_port(ctx, port));
         }
     }
@@ -138,10 +138,8 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
         return BTreeMap::new();
     }
     let of = |row: &ProcessRow| {
-        let sent = row
-            .traffic
-            .tx_bytes
-            .filter(|sent| sent.rate_known() != Known::AtLeast)?;
+        let sent = row.traffic.tx_bytes;
+        let sent = sent.filter(|sent| sent.rate_known() != Known::AtLeast)?;
         let at_most = sent.rate_known() == Known::AtMost;
         let is_share = sent.source == Source::Psn;
         // Work requests count the bytes of READs, too, which are received.

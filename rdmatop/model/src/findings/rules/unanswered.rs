@@ -43,36 +43,17 @@ impl<'a> End<'a> {
 
 /// The port of this host with an address.
 fn port_of<'a>(ctx: &RuleContext<'a>, gid: Gid) -> Option<&'a PortRow> {
-    let has = |port: &&PortRow| {
-        port.gids
-            .iter()
-            .flat_map(|gids| gids.iter())
-            .any(|own| own.gid == gid)
-    };
+    let has = |port: &&PortRow| port.known_gids().any(|own| own.gid == gid);
     ctx.facts.ports.iter().find(has)
 }
 
 /// Whether a live QP of that port's device may be the peer: it has the peer's number, and is not known to be
 /// connected to another QP.
 fn has_peer(ctx: &RuleContext<'_>, qp: &QpRow, port: &PortRow) -> bool {
-    let mut all = ctx.facts.qps.iter().filter(|other| !other.exited);
-    all.any(|other| {
+    ctx.live_qps().any(|other| {
         Some(other.qpn) == qp.remote_qpn
             && other.device_uid == Some(port.device_uid)
             && other.remote_qpn.is_none_or(|remote| remote == qp.qpn)
-    })
-}
-
-/// Whether the process of the destroyed peer still lives, in words; `None` once the peer's row is gone.
-fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
-    let ended = |other: &&std::sync::Arc<QpRow>| {
-        other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
-    };
-    let was = ctx.facts.qps.iter().find(ended)?;
-    let owner = ctx.owner(was.process_uid);
-    Some(match owner {
-        Some(owner) if !owner.exited => "its process lives",
-        _ => "its process has ended",
     })
 }
 
@@ -142,12 +123,10 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
             reconnect(),
         ),
         End::Destroyed(port) => {
-            let was = row.and_then(|row| was_of(ctx, row));
-            let was = was.map_or_else(String::new, |was| format!(", {was}"));
             let number = row.and_then(|row| row.remote_qpn).unwrap_or(0);
             (
                 format!(
-                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed{was}",
+                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed",
                     port.device
                 ),
                 reconnect(),
@@ -184,10 +163,8 @@ fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
     if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
         out.push(format!("{} does not answer", receiver::peer_of(row)));
     }
-    let again: f64 = rows
-        .iter()
-        .filter_map(|row| growing(row.traffic.retransmits))
-        .sum();
+    let again = rows.iter().filter_map(|row| growing(row.traffic.retransmits));
+    let again: f64 = again.sum();
     out.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
     out
 }

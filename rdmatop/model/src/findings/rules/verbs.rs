@@ -240,7 +240,7 @@ pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     let limits = ctx.limits;
     let owner = ctx.owner(row.process_uid);
     let who = owner.map_or_else(|| nameless(row), words::process);
-    let lately = ctx.history.lately(&REGIONS, row.pid);
+    let lately = ctx.history.lately(REGIONS, row.pid);
     let time = lately.as_ref().and_then(RecentCalls::time);
     let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
     evidence.extend(lately.map(|lately| {
@@ -309,7 +309,7 @@ pub(super) fn reconnects(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding
     // Who only makes them starts a job, or leaks them.
     let ended = calls(ctx.calls_of("destroy_qp").find(|other| other.pid == row.pid)?)?;
     let owner = ctx.owner(row.process_uid);
-    let lately = ctx.history.lately(&CONNECTIONS, row.pid);
+    let lately = ctx.history.lately(CONNECTIONS, row.pid);
     let time = lately.as_ref().and_then(RecentCalls::time);
     let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
     evidence.extend(lately.zip(time.as_ref()).map(|(lately, time)| {

@@ -188,11 +188,8 @@ impl Judgement {
         }
         // Who has queue pairs on each link; `None`: a process that is not known, or has ended.
         let mut users: BTreeMap<Link, BTreeSet<Option<JobKey<'_>>>> = BTreeMap::new();
-        let living: BTreeMap<u64, JobKey<'_>> = rows
-            .iter()
-            .filter(|row| !row.exited)
-            .map(|row| (row.uid, JobKey::of(row)))
-            .gather();
+        let living = rows.iter().filter(|row| !row.exited);
+        let living: BTreeMap<u64, JobKey<'_>> = living.map(|row| (row.uid, JobKey::of(row))).gather();
         for (process, links) in links {
             let user = process.and_then(|uid| living.get(&uid).copied());
             for link in links {
@@ -223,11 +220,8 @@ impl Judgement {
             let used = job.ports(&ports)?;
             // A queue pair whose port is not known may be on any of its device.
             let may_use = |port: &(u64, u32)| [(port.0, Some(port.1)), (port.0, None)];
-            let mut others = used
-                .keys()
-                .flat_map(may_use)
-                .filter_map(|link| users.get(&link))
-                .flatten();
+            let links = used.keys().flat_map(may_use);
+            let mut others = links.filter_map(|link| users.get(&link)).flatten();
             let alone = others.all(|user| *user == Some(*key));
             Some((*key, job.judge(&used, alone)?))
         });

@@ -178,13 +178,10 @@ pub fn unseen_qps(facts: &Facts) -> Option<String> {
         None if devices.len() == 1 => String::new(),
         _ => format!(" on {} devices", devices.len()),
     };
-    let at_least = if all().all(|objects| objects.whole) {
-        ""
-    } else {
-        "at least "
-    };
-    let s = if count == 1 { "" } else { "s" };
-    Some(format!("nothing is seen of {at_least}{count} DEVX QP{s}{on}"))
+    let whole = all().all(|objects| objects.whole);
+    let at_least = if whole { "" } else { "at least " };
+    let qps = text::count(count, "DEVX QP");
+    Some(format!("nothing is seen of {at_least}{qps}{on}"))
 }
 
 /// A queue pair for management datagrams, or one that the driver itself uses to register memory.
