@@ -11,7 +11,8 @@ use super::ProcessRow;
 
 macro_rules! kinds {
     ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
-        /// The kind of an object that a program makes past ib_core, by the opcode of the command that makes it.
+        /// The kind of an object that a program makes past ib_core, by the opcode of the command that makes
+        /// it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
         pub enum DevxKind {
             $($(#[$about])* #[serde(rename = $name)] $kind,)*

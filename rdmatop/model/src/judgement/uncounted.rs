@@ -174,7 +174,8 @@ pub(super) fn not_probed(
     out
 }
 
-/// The reason of its own that a process, or the kernel, has on a device; `None`: that of all QPs of the device.
+/// The reason of its own that a process, or the kernel, has on a device; `None`: that of all QPs of the
+/// device.
 fn own_reason(
     health: &Health,
     device: &DeviceRow,
@@ -222,8 +223,8 @@ impl<'a> QpUnknowns<'a> {
         }
     }
 
-    /// What is unknown of a QP, and why: either everything about work requests, or some quantities. What will be
-    /// known with the next reading is not among them.
+    /// What is unknown of a QP, and why: either everything about work requests, or some quantities. What will
+    /// be known with the next reading is not among them.
     fn of_qp(&self, qp: &QpRow) -> Vec<(Quantity, Cause)> {
         const WHAT: Quantity = Quantity::WorkRequests;
         let known = qp.device_uid.and_then(|uid| self.devices.get(&uid));

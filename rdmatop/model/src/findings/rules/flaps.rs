@@ -21,8 +21,8 @@ const KEPT: usize = 64;
 const NEXT_NS: u64 = 2 * S;
 /// Counters of network devices are read so often, ns.
 const READ_NS: u64 = 5 * S;
-/// A link that came up counts damaged packets until both ends agree, and a rate stands until the next reading,
-/// ns.
+/// A link that came up counts damaged packets until both ends agree, and a rate stands until the next
+/// reading, ns.
 const SETTLE_NS: u64 = 12 * S;
 
 /// Of links of a port: the down counter, and a time, ns.

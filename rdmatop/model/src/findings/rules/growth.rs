@@ -18,8 +18,8 @@ const S: u64 = 1_000_000_000;
 pub(super) struct Growth(BTreeMap<u64, VecDeque<(u64, u64)>>);
 
 impl Growth {
-    /// `numbers`: that of each process that is there; one that is unknown leaves what was known. One point for
-    /// each `part` of the window is enough: it takes the newest number.
+    /// `numbers`: that of each process that is there; one that is unknown leaves what was known. One point
+    /// for each `part` of the window is enough: it takes the newest number.
     fn look(
         &mut self,
         now: u64,
@@ -49,7 +49,8 @@ impl Growth {
         self.0 = seen;
     }
 
-    /// By how much it grew within the window, and since when, if it grew in so many steps: one jump is a start.
+    /// By how much it grew within the window, and since when, if it grew in so many steps: one jump is a
+    /// start.
     pub(super) fn in_steps(&self, steps: usize, process_uid: u64) -> Option<(u64, u64)> {
         let points = self.0.get(&process_uid)?;
         let ((since, first), (_, last)) = (points.front()?, points.back()?);
@@ -71,7 +72,8 @@ const CALLS_NS: u64 = 20 * S;
 /// Objects that are made and taken back again within that time: fewer are a start or an end.
 const AGAIN: u64 = 3;
 
-/// The verbs for MRs, of which a process should register each once: the first makes one, the last takes it back.
+/// The verbs for MRs, of which a process should register each once: the first makes one, the last takes it
+/// back.
 pub(super) const REGIONS: &[&str] = &["reg_mr", "dereg_mr"];
 /// The same of QPs, which a connection needs at each end, with what is called for each of them between.
 pub(super) const CONNECTIONS: &[&str] = &["create_qp", "modify_qp", "destroy_qp"];

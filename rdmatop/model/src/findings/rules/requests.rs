@@ -19,11 +19,11 @@ const S: u64 = 1_000_000_000;
 /// asked for each second or two.
 const NEAR_NS: u64 = 5 * S;
 
-/// Counters of requests that failed, each with the status of the completion at the end that has one; `None`: the
-/// peer alone has it. By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR with each
-/// of these: each rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others, which count
-/// flushes too, as of the receives that are left when a program ends; so do counters of single NAKs. Those of
-/// EFA are left out, whose QPs have no connections: [`unresponsive`].
+/// Counters of requests that failed, each with the status of the completion at the end that has one; `None`:
+/// the peer alone has it. By the InfiniBand specification (9.9.2, 9.9.3) a QP of a connection goes to ERR
+/// with each of these: each rise is a connection that ended. `resp_cqe_error` and `req_cqe_error` are others,
+/// which count flushes too, as of the receives that are left when a program ends; so do counters of single
+/// NAKs. Those of EFA are left out, whose QPs have no connections: [`unresponsive`].
 const FAILURES: &[(&str, Option<u8>)] = &[
     // mlx5, bnxt_re, rxe, mlx4, ionic, mana.
     ("req_transport_retries_exceeded", Some(12)),
