@@ -448,11 +448,11 @@ impl Flood {
 
 impl std::fmt::Display for Flood {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const FULL: &str = "lost, because it had filled its share of the ring buffer";
         let were = |count: u64, one: &str, what: &str| {
             let be = if count == 1 { "was" } else { "were" };
             (count > 0).then(|| format!("{} {be} {what}", text::count(count, one)))
         };
-        const FULL: &str = "lost, because it had filled its share of the ring buffer";
         let all = [
             were(self.failures, "failed call", "not printed one by one"),
             were(self.records, "record", FULL),

@@ -108,18 +108,18 @@ fn where_lost(ctx: &RuleContext<'_>, port: &PortRow) -> NextStep {
             port.port
         );
     }
-    match interface(ctx, port) {
-        Some((netdev, more)) => step!(
-            "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
-            netdev,
-            more
-        ),
-        None => step!(
+    let Some((netdev, more)) = interface(ctx, port) else {
+        return step!(
             "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways",
             device,
             port.port
-        ),
-    }
+        );
+    };
+    step!(
+        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+        netdev,
+        more
+    )
 }
 
 /// Of EFA: how often its device took back how much a connection to a peer may send.
