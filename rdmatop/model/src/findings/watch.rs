@@ -17,7 +17,7 @@ use rdmatop_base::turns::in_turn;
 use super::rules::{self, RuleContext, RuleHistory};
 use super::{About, Finding, FindingId, Limits, Severity, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::facts::Facts;
+use crate::facts::{Facts, ProcessRow};
 use crate::input::EbpfState;
 use crate::judgement::Judgement;
 
@@ -93,13 +93,12 @@ enum Holder {
 }
 
 impl Holder {
-    fn of(symptom: &Finding, ctx: &RuleContext<'_>) -> Self {
-        match symptom.about.process.map(|uid| ctx.process(uid)) {
-            Some(row) if row.is_none_or(|row| !row.kernel) => {
-                Self::User(row.and_then(|row| row.user.clone()))
-            }
-            _ => Self::Machine(symptom.id, symptom.about.clone()),
+    /// `row`: of the process, where the symptom is about one that is known.
+    fn of(symptom: &Finding, row: Option<&ProcessRow>) -> Self {
+        if symptom.about.process.is_some() && row.is_none_or(|row| !row.kernel) {
+            return Self::User(row.and_then(|row| row.user.clone()));
         }
+        Self::Machine(symptom.id, symptom.about.clone())
     }
 }
 
@@ -391,7 +390,10 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Finding, ctx: 
     let now = ctx.facts.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
     let begin = last_ns.map_or(symptom.since_mono_ns, |last| last.max(symptom.since_mono_ns));
-    let holder = Holder::of(&symptom, ctx);
+    // One about a port names the first process that suffers from it.
+    let process = symptom.about.process.or(symptom.victims.first().copied());
+    let row = process.and_then(|uid| ctx.process(uid));
+    let holder = Holder::of(&symptom, row);
     match states.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
             let state = entry.get_mut();
@@ -417,7 +419,7 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Finding, ctx: 
                 first
             }
             .min(symptom.since_mono_ns);
-            state.finding = named(symptom, ctx);
+            state.finding = named(symptom, row, ctx);
             state.finding.since_mono_ns = since;
             add(&mut state.finding.victims, before.unwrap_or_default());
             state.seen_ns = now;
@@ -427,7 +429,7 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Finding, ctx: 
                 spans: vec![(begin.min(now), now)],
                 seen_ns: now,
                 raised: false,
-                finding: named(symptom, ctx),
+                finding: named(symptom, row, ctx),
                 holder,
             });
         }
@@ -442,11 +444,8 @@ fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
     }
 }
 
-/// Names whom a symptom concerns, once all are known who suffer from it.
-fn named(symptom: Finding, ctx: &RuleContext<'_>) -> Finding {
-    // One about a port names the first process that suffers from it.
-    let process = symptom.about.process.or(symptom.victims.first().copied());
-    let process = process.and_then(|uid| ctx.process(uid));
+/// Names whom a symptom concerns.
+fn named(symptom: Finding, process: Option<&ProcessRow>, ctx: &RuleContext<'_>) -> Finding {
     let device = symptom.about.device.and_then(|uid| ctx.device(uid));
     Finding {
         pid: process.and_then(|row| row.pid),
