@@ -660,7 +660,7 @@ fn two_of_four_devices_that_carry_a_job_leave_the_others_idle() -> Result<()> {
     let verdict = found["verdict"].as_str().context("no verdict")?;
     ensure!(
         verdict
-            == "2 of 4 ports are idle (rxe-c, rxe-d): 4 processes of slurm 7341.0 share the others, which are full",
+            == "2 of 4 ports are idle (rxe-c and rxe-d): 4 processes of slurm 7341.0 share the others, which are full",
         "{verdict}"
     );
     drop((ranks, job, others));

@@ -1,7 +1,5 @@
 //! What the user asked to see, with one meaning for events and for rows in every mode.
 
-use std::sync::Arc;
-
 use super::{
     event::{Event, EventKind},
     findings::Finding,
@@ -41,23 +39,14 @@ impl Filter {
 
     /// Whether to show an event. Losses always pass: a user who sees only a part must learn that it may have
     /// gaps.
-    #[inline]
     pub fn matches_event(&self, event: &Event) -> bool {
         if event.event == EventKind::Lost {
             return true;
         }
-        if !self.events.is_empty() && !self.events.contains(&event.event) {
-            return false;
-        }
-        // Mostly kinds alone are chosen, and a storm comes here for each event.
-        let all = self.pid.is_none() && self.comm.is_none() && self.device.is_none() && self.qpn.is_none();
-        all || self.matches_object(event)
-    }
-
-    fn matches_object(&self, event: &Event) -> bool {
-        self.owner(event.pid, event.comm.as_deref())
-            && self.device(event.device.as_deref())
+        (self.events.is_empty() || self.events.contains(&event.event))
             && (self.qpn.is_none() || self.qpn == event.qpn)
+            && self.owner(event.pid, event.comm.as_deref())
+            && self.device(event.device.as_deref())
     }
 
     /// Whether to show a finding that this snapshot raised or cleared, as [`Filter::apply`] does with those
@@ -87,11 +76,8 @@ impl Filter {
 
     /// Whether to show a process. With a device filter: when it has QPs on that device.
     pub fn matches_process(&self, row: &ProcessRow) -> bool {
-        self.owner(row.pid, Some(&row.comm))
-            && self
-                .device
-                .as_ref()
-                .is_none_or(|device| row.devices.iter().any(|name| **name == **device))
+        let is_on = |device: &String| row.devices.iter().any(|name| **name == **device);
+        self.owner(row.pid, Some(&row.comm)) && self.device.as_ref().is_none_or(is_on)
     }
 
     /// The part of a snapshot that matches, with a judgement of its own. Health stays complete.
@@ -106,22 +92,16 @@ impl Filter {
         let findings = keep(&snapshot.findings, |found| {
             self.matches_finding(found, processes.iter())
         });
-        let qps = snapshot.qps.iter().filter(|row| self.matches_qp(row));
         let facts = Facts {
-            time: snapshot.time,
-            mono_ns: snapshot.mono_ns,
-            interval_ns: snapshot.interval_ns,
-            host: snapshot.host.clone(),
-            health: snapshot.health.clone(),
             devices: keep(&snapshot.devices, |row| self.device(Some(&row.name))),
             ports: keep(&snapshot.ports, |row| self.device(Some(&row.device))),
             processes,
-            qps: qps.map(Arc::clone).collect(),
+            qps: keep(&snapshot.qps, |row| self.matches_qp(row)).into(),
             verbs,
-            watched: snapshot.watched.clone(),
+            ..snapshot.facts.clone()
         };
         let unexplained = &snapshot.judgement.unexplained;
-        let unexplained = unexplained.of(|device| self.device(Some(device)));
+        let unexplained = keep(unexplained, |one| self.device(Some(&one.device)));
         Snapshot {
             judgement: Judgement::of(&facts, unexplained, None),
             facts,
@@ -143,11 +123,8 @@ impl Filter {
     }
 
     fn owner(&self, pid: Option<u32>, comm: Option<&str>) -> bool {
-        (self.pid.is_none() || self.pid == pid)
-            && self
-                .comm
-                .as_ref()
-                .is_none_or(|wanted| comm.is_some_and(|comm| same_comm(wanted, comm)))
+        let is_it = |wanted: &String| comm.is_some_and(|comm| same_comm(wanted, comm));
+        (self.pid.is_none() || self.pid == pid) && self.comm.as_ref().is_none_or(is_it)
     }
 
     fn device(&self, name: Option<&str>) -> bool {
@@ -167,6 +144,8 @@ fn same_comm(wanted: &str, comm: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -9,6 +9,7 @@ mod qps;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rdmatop_base::text;
 use rdmatop_common::{
     counters::loss,
     event::Record,
@@ -447,29 +448,17 @@ impl Flood {
 
 impl std::fmt::Display for Flood {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.who())?;
-        let calls = |count: u64| if count == 1 { "call was" } else { "calls were" };
-        let records = |count: u64| if count == 1 { "record was" } else { "records were" };
-        if self.failures > 0 {
-            write!(
-                f,
-                "{} failed {} not printed one by one",
-                self.failures,
-                calls(self.failures)
-            )?;
-        }
-        if self.failures > 0 && self.records > 0 {
-            f.write_str("; ")?;
-        }
-        if self.records > 0 {
-            write!(
-                f,
-                "{} {} lost, because it had filled its share of the ring buffer",
-                self.records,
-                records(self.records)
-            )?;
-        }
-        Ok(())
+        const FULL: &str = "lost, because it had filled its share of the ring buffer";
+        let were = |count: u64, one: &str, what: &str| {
+            let be = if count == 1 { "was" } else { "were" };
+            (count > 0).then(|| format!("{} {be} {what}", text::count(count, one)))
+        };
+        let all = [
+            were(self.failures, "failed call", "not printed one by one"),
+            were(self.records, "record", FULL),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        write!(f, "{}: {}", self.who(), all.join("; "))
     }
 }
 
@@ -488,13 +477,10 @@ pub struct Skipped {
 
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            hook, count, cost, ..
-        } = self;
-        let times = if *count == 1 {
-            "once"
-        } else {
-            &format!("{count} times")
+        let (hook, cost) = (&self.hook, &self.cost);
+        let times = match self.count {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
         };
         write!(f, "the kernel skipped {hook} {times}: {cost}")
     }

@@ -8,7 +8,7 @@ use crate::{
     cause::{Cause, CauseId},
     findings::{FindingTracker, Limits},
     input::{GpuSample, OpenersSample},
-    judgement::{AllUnexplained, Judgement},
+    judgement::{self, Judgement},
     snapshot::{Facts, Snapshot},
 };
 
@@ -130,8 +130,8 @@ fn judged(
     gpus: &[GpuSample],
     before: Option<&Snapshot>,
 ) -> (Facts, Judgement) {
-    let unexplained = AllUnexplained::find(&facts, openers);
-    let own = unexplained.notes();
+    let unexplained = judgement::unexplained(&facts, openers);
+    let own = judgement::notes_of(&unexplained);
     if !own.is_empty() {
         // What makes values of a device old, or the device go, is said before.
         let first = |note: &&Cause| matches!(note.id, CauseId::SlowDevice | CauseId::RemovalWaits);

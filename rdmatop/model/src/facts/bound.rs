@@ -38,16 +38,6 @@ pub struct GpuUse {
     pub seconds: f64,
 }
 
-impl GpuUse {
-    fn line(&self) -> String {
-        format!(
-            "multiprocessors {:.0} % busy, tensor cores {:.0} %",
-            (self.sm_share * 100.0).floor(),
-            (self.tensor_share * 100.0).floor()
-        )
-    }
-}
-
 impl Bound {
     /// The judgement in one line of words.
     pub fn line(&self) -> String {
@@ -61,10 +51,10 @@ impl Bound {
             (false, 1) => String::new(),
             (false, more) => format!(", all {more} processes of the job together"),
         };
-        let gpu = self
-            .gpu
-            .map(|gpu| format!("; {}", gpu.line()))
-            .unwrap_or_default();
+        let gpu = self.gpu.map_or_else(String::new, |gpu| {
+            let [sms, tensor] = [gpu.sm_share, gpu.tensor_share].map(|share| (share * 100.0).floor());
+            format!("; multiprocessors {sms:.0} % busy, tensor cores {tensor:.0} %")
+        });
         let verdict = self
             .verdict
             .map(|verdict| format!(": {verdict}-bound"))

@@ -197,15 +197,12 @@ impl Bond {
 
     /// How many of its links are up: `1/2`, or `?/2` where one's state is not known.
     pub fn links_up(&self) -> String {
-        let up = self
-            .members
-            .iter()
-            .map(|member| member.up)
-            .collect::<Option<Vec<_>>>();
-        let up = up.map_or_else(
-            || "?".to_owned(),
-            |all| all.iter().filter(|up| **up).count().to_string(),
-        );
+        let are_known = self.members.iter().all(|member| member.up.is_some());
+        let up = if are_known {
+            self.up().count().to_string()
+        } else {
+            "?".to_owned()
+        };
         format!("{up}/{}", self.members.len())
     }
 
@@ -351,6 +348,16 @@ impl PortRow {
             return false;
         };
         self.ib_packets && may_go_round(tx, rx, 0.0) && may_go_round(rx, tx, 0.0)
+    }
+
+    /// What its link can carry, bytes/s.
+    pub fn capacity(&self) -> Option<f64> {
+        self.rate_bps.map(|bits| bits as f64 / 8.0)
+    }
+
+    /// Its GIDs, as far as they could be read.
+    pub fn known_gids(&self) -> impl Iterator<Item = &PortGid> {
+        self.gids.iter().flat_map(|gids| gids.iter())
     }
 
     /// Whether the port is known to be ACTIVE.

@@ -4,50 +4,56 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
+use rdmatop_base::text;
+
 #[cfg(doc)]
 use super::ProcessRow;
 
-/// The kind of an object that a program makes past ib_core, by the opcode of the command that makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DevxKind {
+macro_rules! kinds {
+    ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
+        /// The kind of an object that a program makes past ib_core, by the opcode of the command that makes
+        /// it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        pub enum DevxKind {
+            $($(#[$about])* #[serde(rename = $name)] $kind,)*
+        }
+
+        impl DevxKind {
+            /// Every kind, in the order of its numbers.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// Its name in JSON and in events.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// A queue pair.
-    Qp,
+    Qp = "qp",
     /// A target of dynamically connected queue pairs.
-    Dct,
+    Dct = "dct",
     /// A send queue alone.
-    Sq,
+    Sq = "sq",
     /// A receive queue alone.
-    Rq,
+    Rq = "rq",
     /// A shared receive queue that matches tags.
-    Xrq,
+    Xrq = "xrq",
     /// A shared receive queue.
-    Srq,
+    Srq = "srq",
     /// Memory of receive queues.
-    Rmp,
+    Rmp = "rmp",
     /// A completion queue.
-    Cq,
+    Cq = "cq",
     /// A memory key, a rule of flow steering, or anything else.
-    Other,
+    Other = "other",
     /// Its making was not seen, or the command could not be read.
-    Unknown,
+    Unknown = "unknown",
 }
 
 impl DevxKind {
-    /// Every kind, in the order of its numbers.
-    pub const ALL: [Self; 10] = [
-        Self::Qp,
-        Self::Dct,
-        Self::Sq,
-        Self::Rq,
-        Self::Xrq,
-        Self::Srq,
-        Self::Rmp,
-        Self::Cq,
-        Self::Other,
-        Self::Unknown,
-    ];
-
     /// The kind that a command with this opcode makes (`MLX5_CMD_OP_CREATE_*`, include/linux/mlx5/mlx5_ifc.h
     /// of Linux 6.1, 6.12 and 7.2); `None`: the opcode is not known.
     pub const fn of(opcode: Option<u32>) -> Self {
@@ -63,22 +69,6 @@ impl DevxKind {
             Some(0x90c) => Self::Rmp,
             Some(_) => Self::Other,
             None => Self::Unknown,
-        }
-    }
-
-    /// Its name in JSON and in events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Qp => "qp",
-            Self::Dct => "dct",
-            Self::Sq => "sq",
-            Self::Rq => "rq",
-            Self::Xrq => "xrq",
-            Self::Srq => "srq",
-            Self::Rmp => "rmp",
-            Self::Cq => "cq",
-            Self::Other => "other",
-            Self::Unknown => "unknown",
         }
     }
 
@@ -141,10 +131,7 @@ impl DevxObjects {
                 DevxKind::Other | DevxKind::Unknown => format!("{} object", kind.name()),
                 kind => kind.name().to_uppercase(),
             };
-            format!(
-                "{at_least}{count} DEVX {name}{}",
-                if *count == 1 { "" } else { "s" }
-            )
+            format!("{at_least}{}", text::count(*count, &format!("DEVX {name}")))
         };
         let all: Vec<String> = counts.iter().map(one).collect();
         let all = if all.is_empty() {

@@ -16,11 +16,6 @@ fn device(f: &F) -> Value<'_> {
     }
 }
 
-/// Puts the time first, because a narrow column cuts off the end.
-fn since(when: &str, what: &str) -> String {
-    format!("{when} {what}")
-}
-
 /// How the row of a process shows its worst finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
@@ -53,20 +48,19 @@ pub fn of_process(row: &ProcessRow, s: &Snapshot) -> Option<Mark> {
         let named = s.processes.iter().find(|other| other.pid == Some(*pid));
         named.is_some_and(|named| named.workload.is_some() && named.workload == row.workload)
     };
-    let words = match (
-        waits,
-        found.pid.filter(|pid| cause.is_some() || is_of_its_job(pid)),
-    ) {
-        _ if found.taker == Some(row.uid) => since(&when, "takes most"),
-        (true, Some(pid)) => since(&when, &format!("waits for {pid}")),
-        (true, None) => since(&when, "waits"),
-        (false, _) => since(&when, &found.short),
+    let pid = found.pid.filter(|pid| cause.is_some() || is_of_its_job(pid));
+    let what = match (waits, pid) {
+        _ if found.taker == Some(row.uid) => "takes most".to_owned(),
+        (true, Some(pid)) => format!("waits for {pid}"),
+        (true, None) => "waits".to_owned(),
+        (false, _) => found.short.clone(),
     };
     Some(Mark {
         number: (s.findings.len() > 1).then_some(at + 1),
         severity: found.severity,
         role: found.role_of(row)?,
-        words,
+        // A narrow column cuts off the end.
+        words: format!("{when} {what}"),
     })
 }
 
@@ -80,7 +74,11 @@ pub(super) fn of_port<'a>(row: &'a PortRow, s: &'a Snapshot) -> Value<'a> {
     let mut found = s.findings.iter().filter(|found| found.about.port.is_some());
     let found = found.find(|found| found.concerns_port(row.device_uid, row.port));
     found.map_or(Value::Unknown, |found| {
-        Value::Text(Cow::Owned(since(&found.when_short(s.mono_ns), &found.short)))
+        Value::Text(Cow::Owned(format!(
+            "{} {}",
+            found.when_short(s.mono_ns),
+            found.short
+        )))
     })
 }
 

@@ -54,23 +54,6 @@ pub enum Kind {
     Object,
 }
 
-impl Kind {
-    /// The unit's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::State => "state",
-            Self::Flag => "flag",
-            Self::Gauge => "gauge",
-            Self::Counter => "counter",
-            Self::Rate => "rate",
-            Self::Share => "share",
-            Self::History => "history",
-            Self::Object => "object",
-        }
-    }
-}
-
 /// What a number counts; for a rate, per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -94,19 +77,6 @@ pub enum Unit {
     Age,
     /// Nanoseconds since the epoch.
     Clock,
-}
-
-impl Unit {
-    /// The unit's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None | Self::Count => "",
-            Self::Bytes | Self::Memory => "bytes",
-            Self::BytesOrPackets => "bytes or packets",
-            Self::BitsPerSecond => "bits/s",
-            Self::Nanoseconds | Self::UpperNanoseconds | Self::Age | Self::Clock => "ns",
-        }
-    }
 }
 
 /// The meaning of a value for the user.

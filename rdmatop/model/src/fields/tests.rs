@@ -209,11 +209,14 @@ fn page() -> String {
                     format!("`{text}`")
                 }
             };
-            let unit = if meta.unit.name().is_empty() {
-                String::new()
-            } else {
-                format!(", {}", meta.unit.name())
+            let unit = match meta.unit {
+                Unit::None | Unit::Count => "",
+                Unit::Bytes | Unit::Memory => ", bytes",
+                Unit::BytesOrPackets => ", bytes or packets",
+                Unit::BitsPerSecond => ", bits/s",
+                Unit::Nanoseconds | Unit::UpperNanoseconds | Unit::Age | Unit::Clock => ", ns",
             };
+            let kind = format!("{:?}", meta.kind).to_lowercase();
             let column = match meta.screen {
                 Some(screen) if screen.on => screen.title.to_owned(),
                 Some(screen) => format!("({})", screen.title),
@@ -222,10 +225,9 @@ fn page() -> String {
             let words: Vec<String> = meta.words.iter().map(|word| code(word)).collect();
             let _ = writeln!(
                 out,
-                "| `{}` | {} | {}{unit} | {column} | {} | {} | {} | {} |",
+                "| `{}` | {} | {kind}{unit} | {column} | {} | {} | {} | {} |",
                 meta.id,
                 meta.help,
-                meta.kind.name(),
                 meta.page.map_or("", |page| page.title),
                 meta.detail.map_or("", |detail| detail.label),
                 code(meta.json),

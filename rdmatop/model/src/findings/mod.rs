@@ -61,6 +61,13 @@ impl About {
         }
     }
 
+    fn by(self, process_uid: u64) -> Self {
+        Self {
+            process: Some(process_uid),
+            ..self
+        }
+    }
+
     fn part(self, part: impl Into<Arc<str>>) -> Self {
         Self {
             part: Some(part.into()),
@@ -106,7 +113,7 @@ pub struct Finding {
     /// The process that takes what the victims lack, of a finding that is about a port.
     #[serde(skip)]
     pub taker: Option<u64>,
-    /// Time of the last snapshot that showed it, ns.
+    /// Time of the last snapshot that showed it, ns; of a symptom 0.
     #[serde(skip)]
     pub seen_mono_ns: u64,
 }
@@ -115,6 +122,30 @@ pub struct Finding {
 const QUIET_S: u64 = 5;
 
 impl Finding {
+    /// One without words: what a rule finds in a snapshot is a symptom, until it has lasted.
+    fn of(id: FindingId, about: About, since_mono_ns: u64) -> Self {
+        let kind = id.kind();
+        Self {
+            id,
+            severity: kind.severity,
+            verdict: String::new(),
+            evidence: Vec::new(),
+            why: kind.why,
+            next: NextStep::default(),
+            fixed: kind.fixed,
+            since_mono_ns,
+            short: String::new(),
+            pid: None,
+            comm: None,
+            device: None,
+            port: about.port,
+            victims: Vec::new(),
+            about,
+            taker: None,
+            seen_mono_ns: 0,
+        }
+    }
+
     /// How the finding concerns a process; `None` if it does not.
     pub fn role(&self, uid: u64) -> Option<Role> {
         if self.victims.contains(&uid) {
@@ -221,20 +252,4 @@ pub enum Role {
     Victim,
     /// The process uses the port that has the trouble, and it is not known whose trouble it is.
     Possible,
-}
-
-/// What a rule sees in one snapshot.
-#[derive(Clone, Debug, PartialEq)]
-struct Symptom {
-    id: FindingId,
-    severity: Severity,
-    about: About,
-    /// The time since which this snapshot shows it, ns; for a rate the begin of the interval.
-    since_ns: u64,
-    verdict: String,
-    evidence: Vec<String>,
-    next: NextStep,
-    short: String,
-    victims: Vec<u64>,
-    taker: Option<u64>,
 }

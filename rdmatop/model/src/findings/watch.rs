@@ -15,9 +15,9 @@ use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::turns::in_turn;
 
 use super::rules::{self, RuleContext, RuleHistory};
-use super::{About, Finding, FindingId, Limits, Severity, Symptom, words};
+use super::{About, Finding, FindingId, Limits, Severity, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
-use crate::facts::Facts;
+use crate::facts::{Facts, ProcessRow};
 use crate::input::EbpfState;
 use crate::judgement::Judgement;
 
@@ -44,22 +44,21 @@ const STANDS_NS: u64 = 3600 * S;
 pub struct LeftOut {
     /// Findings beyond the most that are shown.
     pub findings: usize,
-    /// Symptoms of the last snapshot for which there is no place among those that are followed, or raised.
+    /// Findings of the last snapshot for which there is no place among those that are followed, or raised.
     pub symptoms: usize,
 }
 
 impl LeftOut {
     /// A note that says it; `None` where nothing is left out.
     pub fn note(self) -> Option<Cause> {
-        let one = |number: usize, one: &str| match number {
-            0 => None,
-            number => Some(words::count(number as u64, one)),
-        };
-        let all = [one(self.findings, "finding"), one(self.symptoms, "symptom")];
-        let what = all.into_iter().flatten().collect::<Vec<_>>().join(" and ") + " left out";
+        let all = [(self.findings, "finding"), (self.symptoms, "symptom")];
+        let all = all.into_iter().filter(|(number, _)| *number > 0);
+        let all: Vec<String> = all
+            .map(|(number, one)| words::count(number as u64, one))
+            .collect();
         let why = format!("at most {MAX} findings and {OF_ONE} of one process are kept; users take turns");
         let why = Obstacle::new(CauseId::FindingsLeftOut, why, "");
-        (self != Self::default()).then(|| why.takes(what, Concerns::Host))
+        (!all.is_empty()).then(|| why.takes(all.join(" and ") + " left out", Concerns::Host))
     }
 }
 
@@ -94,13 +93,12 @@ enum Holder {
 }
 
 impl Holder {
-    fn of(symptom: &Symptom, ctx: &RuleContext<'_>) -> Self {
-        match symptom.about.process.map(|uid| ctx.process(uid)) {
-            Some(row) if row.is_none_or(|row| !row.kernel) => {
-                Self::User(row.and_then(|row| row.user.clone()))
-            }
-            _ => Self::Machine(symptom.id, symptom.about.clone()),
+    /// `row`: of the process, where the symptom is about one that is known.
+    fn of(symptom: &Finding, row: Option<&ProcessRow>) -> Self {
+        if symptom.about.process.is_some() && row.is_none_or(|row| !row.kernel) {
+            return Self::User(row.and_then(|row| row.user.clone()));
         }
+        Self::Machine(symptom.id, symptom.about.clone())
     }
 }
 
@@ -134,7 +132,13 @@ impl FindingTracker {
             self.first_ns.get_or_insert(facts.mono_ns);
         }
         self.history.look(facts, &self.limits);
-        let symptoms = rules::all(&RuleContext::new(facts, judgement, &self.limits, &self.history));
+        let ctx = RuleContext {
+            facts,
+            judgement,
+            limits: &self.limits,
+            history: &self.history,
+        };
+        let symptoms = rules::all(&ctx);
         self.follow(facts, judgement, symptoms)
     }
 
@@ -143,26 +147,23 @@ impl FindingTracker {
         &mut self,
         facts: &Facts,
         judgement: &Judgement,
-        symptoms: Vec<Symptom>,
+        symptoms: Vec<Finding>,
     ) -> Vec<Finding> {
         let now = facts.mono_ns;
-        let ctx = RuleContext::new(facts, judgement, &self.limits, &self.history);
+        let ctx = RuleContext {
+            facts,
+            judgement,
+            limits: &self.limits,
+            history: &self.history,
+        };
         let changes = &mut self.changes;
         let mut keys = BTreeSet::new();
         for symptom in symptoms {
-            let key = (symptom.id, symptom.about.clone());
-            let states = &mut self.states;
-            let wanted = Wanted {
-                raised: false,
-                about: &symptom.about,
-                rank: rank_of(symptom.severity, &symptom.about),
-                holder: &Holder::of(&symptom, &ctx),
-            };
-            if states.contains_key(&key) || make_place(states, &wanted, changes) {
-                see(&mut self.states, self.last_ns, symptom, &ctx);
-            }
-            keys.insert(key);
+            keys.insert((symptom.id, symptom.about.clone()));
+            see(&mut self.states, self.last_ns, symptom, &ctx);
         }
+        let surplus = without_place(&self.states, &|_, state| !state.raised);
+        self.states.retain(|key, _| !surplus.contains(key));
         self.last_ns = Some(now);
         let began = *self.began_ns.get_or_insert(now);
         // `link-flaps` already reports the outages of a link that flaps.
@@ -195,7 +196,7 @@ impl FindingTracker {
         self.changes.drain(..surplus);
         let mut raised: Vec<&FindingState> = self.states.values().filter(|state| state.raised).collect();
         // The worst stay, and of these the ones of ports and devices, which are the cause of others.
-        raised.order_by_key(|state| Reverse(rank_of(state.finding.severity, &state.finding.about)));
+        raised.order_by_key(|state| Reverse(rank_of(&state.finding)));
         let all = raised.len();
         let shown = in_turn(raised, MAX, |state| &state.holder);
         let shown = shown.iter().map(|state| Finding {
@@ -287,42 +288,55 @@ fn is_outage(id: FindingId, about: &About) -> bool {
     id == FindingId::LinkErrors && about.part.as_deref() == Some(rules::LINK_DOWNED)
 }
 
-/// How bad a symptom is. The one of a port or a device is the cause of others.
-const fn rank_of(severity: Severity, about: &About) -> (Severity, bool) {
-    (severity, about.process.is_none())
+/// How bad it is. One of a port or a device is the cause of others.
+const fn rank_of(found: &Finding) -> (Severity, bool) {
+    (found.severity, found.about.process.is_none())
 }
 
-/// Raises the symptoms that this snapshot shows and that were there for long enough, the worst first. Returns
-/// the number of those for which there is no place.
+/// Which of those that are `in_question` have no place. The worst have one before others, and of equally bad
+/// ones those that are raised. Users take turns, so that the processes of one take no place that others need.
+fn without_place(
+    states: &FindingStates,
+    in_question: &dyn Fn(FindingId, &FindingState) -> bool,
+) -> BTreeSet<(FindingId, About)> {
+    let all = states.iter().filter(|((id, _), state)| in_question(*id, state));
+    let mut all: Vec<_> = all.collect();
+    all.order_by_key(|(_, state)| {
+        let found = &state.finding;
+        (Reverse(rank_of(found)), !state.raised, found.since_mono_ns)
+    });
+    let mut of_process: BTreeMap<Option<u64>, usize> = BTreeMap::new();
+    let may = all.iter().filter(|((_, about), _)| {
+        let places = of_process.entry(about.process).or_default();
+        *places += 1;
+        about.process.is_none() || *places <= OF_ONE
+    });
+    let placed = in_turn(may, FOLLOWED, |(_, state)| &state.holder);
+    let placed: BTreeSet<_> = placed.iter().map(|(key, _)| *key).gather();
+    let others = all.iter().filter(|(key, _)| !placed.contains(key));
+    others.map(|(key, _)| (*key).clone()).gather()
+}
+
+/// Raises the symptoms that this snapshot shows and that were there for long enough. What is raised makes way
+/// for them alone, and never for what may never be. Returns the number of those for which there is no place.
 fn raise(states: &mut FindingStates, now: u64, changes: &mut Vec<Change>) -> usize {
     let is_due = |id: FindingId, state: &FindingState| {
         !state.raised && state.seen_ns == now && state.held_ns() >= id.kind().raise_s * S
     };
-    let due = states.iter().filter(|((id, _), state)| is_due(*id, state));
-    let mut due: Vec<_> = due
-        .map(|(key, state)| {
-            let rank = rank_of(state.finding.severity, &key.1);
-            (rank, key.clone(), state.holder.clone())
-        })
-        .collect();
-    due.order_by_key(|(rank, ..)| Reverse(*rank));
+    let surplus = without_place(states, &|id, state| state.raised || is_due(id, state));
     let mut waits = 0;
-    for (rank, key, holder) in due {
-        let wanted = Wanted {
-            raised: true,
-            about: &key.1,
-            rank,
-            holder: &holder,
-        };
-        let has_place = make_place(states, &wanted, changes);
-        match states.get_mut(&key).filter(|_| has_place) {
-            Some(state) => {
-                state.raised = true;
-                changes.push(Change::Raised(state.finding.clone()));
-            }
-            None => waits += 1,
+    states.retain(|key, state| {
+        let has_place = !surplus.contains(key);
+        if has_place && is_due(key.0, state) {
+            state.raised = true;
+            changes.push(Change::Raised(state.finding.clone()));
+        } else if !has_place && state.raised {
+            changes.push(Change::Cleared(state.finding.clone()));
+            return false;
         }
-    }
+        waits += usize::from(!has_place);
+        true
+    });
     waits
 }
 
@@ -371,57 +385,15 @@ fn put_in_order(
     findings.extend(all.into_iter().map(|(_, found)| found));
 }
 
-struct Wanted<'a> {
-    raised: bool,
-    about: &'a About,
-    rank: (Severity, bool),
-    holder: &'a Holder,
-}
-
-/// Whether there is a place for one more symptom among those that are raised, or among those that are not:
-/// what is raised never makes way for what may never be. Where there is none, the least of them makes way for
-/// a worse one, and at last one of a process for one of a port or a device. A user who has more places than
-/// the one who wants a place has to make way first, also with what is worse, so that the processes of one
-/// user take no place that others need; and no user makes way for one who has more.
-fn make_place(states: &mut FindingStates, wanted: &Wanted<'_>, changes: &mut Vec<Change>) -> bool {
-    let is_same = |other: &About| wanted.about.process.is_some() && other.process == wanted.about.process;
-    let alike = || states.iter().filter(|(_, state)| state.raised == wanted.raised);
-    let crowded = alike().filter(|((_, other), _)| is_same(other)).count() >= OF_ONE;
-    if !crowded && alike().count() < FOLLOWED {
-        return true;
-    }
-    let mut places: BTreeMap<&Holder, usize> = BTreeMap::new();
-    for (_, state) in alike() {
-        *places.entry(&state.holder).or_default() += 1;
-    }
-    let own = places.get(wanted.holder).copied().unwrap_or(0);
-    // For each symptom: by how many places its user would still be ahead, its rank, and its key.
-    let among = alike().filter(|((_, other), _)| !crowded || is_same(other));
-    let among = among.map(|(key, state)| {
-        let ahead = places[&state.holder].saturating_sub(own + 1);
-        (ahead, rank_of(state.finding.severity, &key.1), state, key)
-    });
-    let gives = among.filter(|(ahead, rank, state, _)| {
-        let may = state.holder == *wanted.holder || places[&state.holder] > own;
-        *ahead > 0 || (may && *rank < wanted.rank)
-    });
-    let least = gives.min_by_key(|(ahead, rank, ..)| (Reverse(*ahead), *rank));
-    let Some((_, _, _, key)) = least else {
-        return false;
-    };
-    let key = key.clone();
-    if let Some(state) = states.remove(&key).filter(|state| state.raised) {
-        changes.push(Change::Cleared(state.finding));
-    }
-    true
-}
-
 /// Notes that a snapshot shows a symptom.
-fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: &RuleContext<'_>) {
+fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Finding, ctx: &RuleContext<'_>) {
     let now = ctx.facts.mono_ns;
     // The last snapshot did not show the symptom: a new span begins no earlier, whatever the symptom says.
-    let begin = last_ns.map_or(symptom.since_ns, |last| last.max(symptom.since_ns));
-    let holder = Holder::of(&symptom, ctx);
+    let begin = last_ns.map_or(symptom.since_mono_ns, |last| last.max(symptom.since_mono_ns));
+    // One about a port names the first process that suffers from it.
+    let process = symptom.about.process.or(symptom.victims.first().copied());
+    let row = process.and_then(|uid| ctx.process(uid));
+    let holder = Holder::of(&symptom, row);
     match states.entry((symptom.id, symptom.about.clone())) {
         Entry::Occupied(mut entry) => {
             let state = entry.get_mut();
@@ -446,8 +418,8 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: 
             } else {
                 first
             }
-            .min(symptom.since_ns);
-            state.finding = finding(symptom, ctx);
+            .min(symptom.since_mono_ns);
+            state.finding = named(symptom, row, ctx);
             state.finding.since_mono_ns = since;
             add(&mut state.finding.victims, before.unwrap_or_default());
             state.seen_ns = now;
@@ -457,7 +429,7 @@ fn see(states: &mut FindingStates, last_ns: Option<u64>, symptom: Symptom, ctx: 
                 spans: vec![(begin.min(now), now)],
                 seen_ns: now,
                 raised: false,
-                finding: finding(symptom, ctx),
+                finding: named(symptom, row, ctx),
                 holder,
             });
         }
@@ -472,28 +444,13 @@ fn add(victims: &mut Vec<u64>, more: Vec<u64>) {
     }
 }
 
-fn finding(symptom: Symptom, ctx: &RuleContext<'_>) -> Finding {
-    // A finding about a port names the first process that suffers from it.
-    let process = symptom.about.process.or(symptom.victims.first().copied());
-    let process = process.and_then(|uid| ctx.process(uid));
+/// Names whom a symptom concerns.
+fn named(symptom: Finding, process: Option<&ProcessRow>, ctx: &RuleContext<'_>) -> Finding {
     let device = symptom.about.device.and_then(|uid| ctx.device(uid));
     Finding {
-        id: symptom.id,
-        severity: symptom.severity,
-        verdict: symptom.verdict,
-        evidence: symptom.evidence,
-        why: symptom.id.kind().why,
-        next: symptom.next,
-        fixed: symptom.id.kind().fixed,
-        since_mono_ns: symptom.since_ns,
-        short: symptom.short,
         pid: process.and_then(|row| row.pid),
         comm: process.map(|row| row.comm.clone()),
         device: device.map(|row| row.name.clone()),
-        port: symptom.about.port,
-        victims: symptom.victims,
-        taker: symptom.taker,
-        about: symptom.about,
-        seen_mono_ns: ctx.facts.mono_ns,
+        ..symptom
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use serde::Serialize;
+
 use super::ReadAt;
 use crate::cause::Cause;
 
@@ -101,14 +103,16 @@ pub struct OpenersSample {
     pub cut: bool,
 }
 
-/// A process that has a device open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A process that has a device open. Of a port that moves unexplained data JSON has it as a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Opener {
     /// Device, safe to print.
+    #[serde(skip)]
     pub device: String,
     /// Process id.
     pub pid: u32,
     /// Its real user; `None` if it ended meanwhile.
+    #[serde(skip)]
     pub user: Option<u32>,
     /// Its name, safe to print; `None` if it ended meanwhile.
     pub comm: Option<String>,

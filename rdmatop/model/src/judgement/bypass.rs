@@ -27,53 +27,44 @@ struct Bypass {
     driver: &'static str,
     /// Prefix of the file's name.
     library: &'static str,
-    /// An environment variable that, set to one of [`OFF`], keeps the library from doing so.
-    switch: Option<&'static str>,
     reason: Reason,
 }
 
+/// With this set to no, libfabric calls the functions of EFA's provider.
+const EFA_SWITCH: &str = "FI_EFA_USE_DATA_PATH_DIRECT";
 /// How libfabric spells "no" (fi_parse_bool), whatever the case.
 const OFF: [&str; 4] = ["0", "false", "no", "off"];
 
 /// The first entry whose library a process has loaded is the one that is named.
 static BYPASSES: [Bypass; 5] = [
+    bypass("mlx5", "libnvshmem", NVSHMEM, ""),
+    bypass("mlx5", "libdoca_gpunetio", DOCA, ""),
+    bypass("mlx5", "libuct", UCX, ""),
+    bypass("mlx5", "libucp", UCX, ""),
     bypass(
-        "mlx5",
-        "libnvshmem",
-        "NVSHMEM is loaded, with which a GPU may post, and no probe sees that",
+        "efa",
+        "libfabric",
+        "libfabric is loaded, which may post to EFA by code of its own, past the functions that are probed",
+        "with `FI_EFA_USE_DATA_PATH_DIRECT=0` in its environment it calls them",
     ),
-    bypass(
-        "mlx5",
-        "libdoca_gpunetio",
-        "DOCA GPUNetIO is loaded, with which a GPU may post, and no probe sees that",
-    ),
-    bypass("mlx5", "libuct", UCX),
-    bypass("mlx5", "libucp", UCX),
-    Bypass {
-        driver: "efa",
-        library: "libfabric",
-        switch: Some("FI_EFA_USE_DATA_PATH_DIRECT"),
-        reason: Reason {
-            id: CauseId::MayBypass,
-            why: "libfabric is loaded, which may post to EFA by code of its own, past the functions that are probed",
-            remedy: "with `FI_EFA_USE_DATA_PATH_DIRECT=0` in its environment it calls them",
-        },
-    },
 ];
 
+const NVSHMEM: &str = "NVSHMEM is loaded, with which a GPU may post, and no probe sees that";
+const DOCA: &str = "DOCA GPUNetIO is loaded, with which a GPU may post, and no probe sees that";
 const UCX: &str =
     "UCX is loaded, which may post to mlx5 by code of its own, past the functions that are probed";
 
-const fn bypass(driver: &'static str, library: &'static str, why: &'static str) -> Bypass {
+const fn bypass(
+    driver: &'static str,
+    library: &'static str,
+    why: &'static str,
+    remedy: &'static str,
+) -> Bypass {
+    let id = CauseId::MayBypass;
     Bypass {
         driver,
         library,
-        switch: None,
-        reason: Reason {
-            id: CauseId::MayBypass,
-            why,
-            remedy: "",
-        },
+        reason: Reason { id, why, remedy },
     }
 }
 
@@ -81,10 +72,11 @@ impl Bypass {
     fn applies(&self, driver: &str, process: &ProcessRow) -> bool {
         let libraries = process.libraries.iter().flatten();
         let loaded = libraries.into_iter().any(|name| name.starts_with(self.library));
-        let off = |(name, value): &(String, String)| {
-            Some(&**name) == self.switch && OFF.iter().any(|off| value.eq_ignore_ascii_case(off))
+        let is_off = |(name, value): &(String, String)| {
+            name == EFA_SWITCH && OFF.iter().any(|off| value.eq_ignore_ascii_case(off))
         };
-        driver.starts_with(self.driver) && loaded && !process.environ.iter().flatten().any(off)
+        let off = self.driver == "efa" && process.environ.iter().flatten().any(is_off);
+        driver.starts_with(self.driver) && loaded && !off
     }
 }
 

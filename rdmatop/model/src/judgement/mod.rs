@@ -35,8 +35,8 @@ pub use stuck::{Reason, STUCK_MARK, Stuck, StuckQp};
 pub use totals::{Scale, StateCount, Sum, Totals, counts_bytes, says_nothing};
 pub(super) use uncounted::QpsWritten;
 pub use uncounted::{why_process_is_uncounted, why_qp_is_unknown};
-pub use unexplained::{AllUnexplained, Unexplained, unseen_qps};
-pub(super) use unexplained::{are_known, is_of_the_core};
+pub use unexplained::{Unexplained, unseen_qps};
+pub(super) use unexplained::{are_known, is_of_the_core, notes_of, unexplained};
 pub use unobserved::{Unobserved, looked_at_none, sentence};
 
 /// What facts mean.
@@ -48,7 +48,7 @@ pub struct Judgement {
     pub unobserved: Vec<Unobserved>,
     /// Ports that move data which no queue pair explains. They are concluded from all rows, so a filter
     /// cannot make a port look unexplained.
-    pub unexplained: AllUnexplained,
+    pub unexplained: Vec<Unexplained>,
     /// Scale of bars.
     pub scale: Scale,
     /// Number of probes that are on, partly on, broken, and not supported by this kernel. Probes for a driver
@@ -119,7 +119,8 @@ impl PathKey {
 impl Rows {
     fn of(qps: &[Arc<QpRow>]) -> Self {
         let mut out = Self::default();
-        let (mut known, mut unknown) = ([0; 256], 0);
+        // Unknown ones come last.
+        let mut states: BTreeMap<_, u64> = BTreeMap::new();
         for qp in qps {
             totals::add_moved(&mut out.moved, qp);
             out.able.extend(qp.device_uid.filter(|_| !is_of_the_core(qp)));
@@ -127,10 +128,7 @@ impl Rows {
                 continue;
             }
             out.live += 1;
-            match qp.state {
-                Some(state) => known[usize::from(state.0)] += 1,
-                None => unknown += 1,
-            }
+            *states.entry((qp.state.is_none(), qp.state)).or_default() += 1;
             if let Some((process, link)) = bound::link_of(qp) {
                 out.links.entry(process).or_default().insert(link);
             }
@@ -145,7 +143,10 @@ impl Rows {
                 .extend(stuck::from(qp).map(|(at, why)| (at, StuckQp::new(qp, why))));
         }
         out.waiting.order_by_key(|(at, _)| *at);
-        out.states = totals::states(&known, unknown);
+        let states = states.into_iter();
+        out.states = states
+            .map(|((_, state), qps)| StateCount { state, qps })
+            .collect();
         out
     }
 
@@ -177,7 +178,7 @@ fn same_rows(a: &Shared<Arc<QpRow>>, b: &Shared<Arc<QpRow>>) -> bool {
 impl Judgement {
     /// Judges facts. `before` are facts that were judged, and how; most rows of both may be the same, and
     /// what was concluded of these is taken over.
-    pub fn of(facts: &Facts, unexplained: AllUnexplained, before: Option<(&Facts, &Self)>) -> Self {
+    pub fn of(facts: &Facts, unexplained: Vec<Unexplained>, before: Option<(&Facts, &Self)>) -> Self {
         let kept = before.filter(|(before, _)| same_rows(&before.qps, &facts.qps));
         let kept = kept.map(|(_, judgement)| judgement);
         let rows = kept.map_or_else(|| Arc::new(Rows::of(&facts.qps)), |kept| Arc::clone(&kept.rows));
@@ -231,7 +232,7 @@ impl Serialize for Judgement {
             totals: &'a Totals,
             stuck: Vec<&'a StuckQp>,
             unobserved: &'a [Unobserved],
-            unexplained: &'a AllUnexplained,
+            unexplained: &'a [Unexplained],
         }
         Written {
             totals: &self.totals,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use super::{AllUnexplained, Rows, are_known};
+use super::{Rows, Unexplained, are_known};
 use crate::{
     cause::CauseId,
     facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow},
@@ -88,7 +88,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub(super) fn of(facts: &Facts, unexplained: &AllUnexplained, rows: &Rows) -> Self {
+    pub(super) fn of(facts: &Facts, unexplained: &[Unexplained], rows: &Rows) -> Self {
         let mut out = Self {
             qps: rows.live,
             qps_are_partial: facts
@@ -173,19 +173,6 @@ pub(super) fn add_moved(moved: &mut BTreeMap<u64, [Option<f64>; 2]>, qp: &QpRow)
             *sum.get_or_insert(0.0) += rate;
         }
     }
-}
-
-/// Rows of the states that have QPs; `known` is indexed by the number of the state.
-pub(super) fn states(known: &[u64; 256], unknown: u64) -> Vec<StateCount> {
-    let known = (0..=u8::MAX).zip(known).map(|(state, qps)| StateCount {
-        state: Some(QpState(state)),
-        qps: *qps,
-    });
-    let unknown = StateCount {
-        state: None,
-        qps: unknown,
-    };
-    known.chain([unknown]).filter(|row| row.qps > 0).collect()
 }
 
 /// Whether the port has byte counters of its provider, which count every byte that passes.

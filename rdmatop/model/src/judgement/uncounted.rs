@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
-    facts::{DeviceRow, Facts, Health, ProcessRow, QpRow, Quantity, Traffic},
+    facts::{DeviceRow, Facts, Health, Hidden, ProcessRow, QpRow, Quantity, Traffic},
     input::{EbpfState, UprobesReport},
     value::Source,
 };
@@ -85,7 +85,7 @@ fn not_followed(health: &Health) -> Obstacle {
             let why = format!("these posts bypass the kernel, and only process {pid} is probed");
             Obstacle::new(CauseId::NotProbed, why, "`--uprobes` probes all")
         }
-        Some(_) => Obstacle::new(NO_PROBE.id, NO_PROBE.why, NO_PROBE.remedy),
+        Some(_) => Obstacle::new(NO_PROBE.id, NO_PROBE.why, ""),
     }
 }
 
@@ -99,22 +99,8 @@ pub(super) struct Counted {
     silent: BTreeMap<Owner, u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Owner {
-    Kernel,
-    /// A process, by its uid if that is known.
-    Process(Option<u64>),
-}
-
-impl Owner {
-    fn of(qp: &QpRow) -> Self {
-        if qp.kernel {
-            Self::Kernel
-        } else {
-            Self::Process(qp.process_uid)
-        }
-    }
-}
+/// Whether the kernel owns it, and the uid of its process if that is known.
+type Owner = (bool, Option<u64>);
 
 /// Whether no counter says how many work requests there were.
 fn says_nothing(traffic: &Traffic) -> bool {
@@ -134,7 +120,7 @@ pub(super) fn count(all: &mut BTreeMap<u64, Counted>, qp: &QpRow) {
     };
     let counted = all.entry(device).or_default();
     if says_nothing(&qp.traffic) {
-        *counted.silent.entry(Owner::of(qp)).or_default() += 1;
+        *counted.silent.entry((qp.kernel, qp.process_uid)).or_default() += 1;
     } else {
         counted.some = true;
     }
@@ -146,7 +132,7 @@ fn by_uid(processes: &[ProcessRow]) -> BTreeMap<u64, &ProcessRow> {
 
 /// Whether probes on programs count the work requests of a device, or would count them if they were not off.
 pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
-    matches!(health.ebpf, EbpfState::On { .. }) && health.uprobes.is_some() && !device.followed
+    health.ebpf.is_on() && health.uprobes.is_some() && !device.followed
 }
 
 /// For a device where [`is_probed`] holds: what is unknown, for how many of its QPs (`None`: all), and why.
@@ -162,22 +148,18 @@ pub(super) fn not_probed(
     let counted = rows.counted.get(&device.uid).unwrap_or(&none);
     let processes = by_uid(&facts.processes);
     let mut plain = 0;
-    let mut others: Vec<(Why<'_>, u64)> = Vec::new();
-    for (owner, qps) in &counted.silent {
-        let process = match owner {
-            Owner::Process(uid) => uid.and_then(|uid| processes.get(&uid).copied()),
-            Owner::Kernel => None,
-        };
-        let why = Why::refined(&cause, &facts.health, device, *owner == Owner::Kernel, process);
-        match others.iter_mut().find(|(known, _)| *known == why) {
-            _ if why == Why::OfDevice(&cause) => plain += qps,
-            Some((_, sum)) => *sum += qps,
-            None => others.push((why, *qps)),
+    let mut others: Vec<(&'static Reason, u64)> = Vec::new();
+    for ((kernel, uid), qps) in &counted.silent {
+        let process = uid.and_then(|uid| processes.get(&uid).copied());
+        let own = own_reason(&facts.health, device, *kernel, process);
+        match own.map(|own| (own, others.iter_mut().find(|(known, _)| *known == own))) {
+            None => plain += qps,
+            Some((_, Some((_, sum)))) => *sum += qps,
+            Some((own, None)) => others.push((own, *qps)),
         }
     }
-    let others = others
-        .into_iter()
-        .map(|(why, qps)| (WHAT, Some(qps), why.cause(WHAT, Some(device))));
+    let others = others.into_iter();
+    let others = others.map(|(why, qps)| (WHAT, Some(qps), why.cause(WHAT, Some(device))));
     let mut out: Vec<_> = others.collect();
     if !counted.some {
         // The device may be used without any QP that the kernel knows.
@@ -192,58 +174,24 @@ pub(super) fn not_probed(
     out
 }
 
-/// Why the work requests of a QP or a process are unknown, before it is put into words.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Why<'a> {
-    /// The reason is that of all QPs of the device.
-    OfDevice(&'a Cause),
-    /// The QP or the process has a reason of its own.
-    Own(&'static Reason),
-}
-
-impl<'a> Why<'a> {
-    /// The reason for what a process or the kernel has on a device; `cause` is the device's own reason.
-    fn refined(
-        cause: &'a Cause,
-        health: &Health,
-        device: &DeviceRow,
-        kernel: bool,
-        process: Option<&ProcessRow>,
-    ) -> Self {
-        // In all other cases the device's reason is not that no program follows its posts.
-        if device.followed || !matches!(health.ebpf, EbpfState::On { .. }) {
-            return Self::OfDevice(cause);
-        }
-        if kernel {
-            return Self::Own(&BY_KERNEL);
-        }
-        let Some(report) = health.uprobes.as_deref().filter(|report| report.off.is_none()) else {
-            return Self::OfDevice(cause);
-        };
-        let Some(process) = process.filter(|process| report.pid.is_none() || process.pid == report.pid)
-        else {
-            return Self::OfDevice(cause);
-        };
-        match bypassed(device, process) {
-            Some(reason) => Self::Own(reason),
-            None if report.pid.is_some() => Self::Own(&NO_PROBE),
-            None => Self::OfDevice(cause),
-        }
+/// The reason of its own that a process, or the kernel, has on a device; `None`: that of all QPs of the
+/// device.
+fn own_reason(
+    health: &Health,
+    device: &DeviceRow,
+    kernel: bool,
+    process: Option<&ProcessRow>,
+) -> Option<&'static Reason> {
+    // In all other cases the device's reason is not that no program follows its posts.
+    if device.followed || !health.ebpf.is_on() {
+        return None;
     }
-
-    fn id(self) -> CauseId {
-        match self {
-            Self::OfDevice(cause) => cause.id,
-            Self::Own(reason) => reason.id,
-        }
+    if kernel {
+        return Some(&BY_KERNEL);
     }
-
-    fn cause(self, what: Quantity, device: Option<&DeviceRow>) -> Cause {
-        match self {
-            Self::OfDevice(cause) => cause.clone(),
-            Self::Own(reason) => reason.cause(what, device),
-        }
-    }
+    let report = health.uprobes.as_deref().filter(|report| report.off.is_none())?;
+    let process = process.filter(|process| report.pid.is_none() || process.pid == report.pid)?;
+    bypassed(device, process).or_else(|| report.pid.is_some().then_some(&NO_PROBE))
 }
 
 /// What is needed to say which quantities of a QP are unknown, and why; made once for all QPs.
@@ -275,56 +223,43 @@ impl<'a> QpUnknowns<'a> {
         }
     }
 
-    fn device(&self, qp: &QpRow) -> Option<&(&'a DeviceRow, Option<Cause>)> {
-        self.devices.get(&qp.device_uid?)
-    }
-
-    /// Why the work requests of a QP are unknown; `None` if they are known, or will be with the next reading.
-    fn why(&self, qp: &QpRow) -> Option<Why<'_>> {
-        if !says_nothing(&qp.traffic) {
-            return None;
-        }
-        if qp.uncounted {
-            return Some(Why::Own(&NO_SLOT));
-        }
-        let Some((device, cause)) = self.device(qp) else {
-            return self.nowhere.as_ref().map(Why::OfDevice);
+    /// What is unknown of a QP, and why: either everything about work requests, or some quantities. What will
+    /// be known with the next reading is not among them.
+    fn of_qp(&self, qp: &QpRow) -> Vec<(Quantity, Cause)> {
+        const WHAT: Quantity = Quantity::WorkRequests;
+        let known = qp.device_uid.and_then(|uid| self.devices.get(&uid));
+        let device = known.map(|(device, _)| *device);
+        let process = qp.process_uid.and_then(|uid| self.processes.get(&uid).copied());
+        let of_all = match known {
+            _ if !says_nothing(&qp.traffic) => None,
+            _ if qp.uncounted => Some(NO_SLOT.cause(WHAT, device)),
+            None => self.nowhere.clone(),
+            Some((_, None)) => self.short.then(|| MAYBE_NO_SLOT.cause(WHAT, device)),
+            Some((on, Some(cause))) => Some(
+                own_reason(self.health, on, qp.kernel, process)
+                    .map_or_else(|| cause.clone(), |own| own.cause(WHAT, device)),
+            ),
         };
-        let Some(cause) = cause else {
-            return self.short.then_some(Why::Own(&MAYBE_NO_SLOT));
-        };
-        let process = qp.process_uid.and_then(|uid| self.processes.get(&uid));
-        let process = process.copied();
-        Some(Why::refined(cause, self.health, device, qp.kernel, process))
-    }
-
-    /// For a QP of which some quantities are known, calls `tell` with each one that is unknown: the quantity,
-    /// and the id and the words of its cause.
-    fn parts(&self, qp: &QpRow, mut tell: impl FnMut(Quantity, CauseId, &'static str)) {
+        if let Some(cause) = of_all {
+            return vec![(WHAT, cause)];
+        }
         let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
         if posted.any(|counter| counter.source == Source::Uprobe) {
-            tell(Quantity::Completions, ONLY_POSTS.id, ONLY_POSTS.why);
-            return;
+            let becomes = Quantity::Completions;
+            return vec![(becomes, ONLY_POSTS.cause(becomes, device))];
         }
-        let hidden = self.device(qp).map_or(&[][..], |(device, _)| device.hidden);
-        for hidden in hidden {
-            tell(hidden.what, CauseId::NotInDriver, hidden.why);
-        }
+        let hidden = device.map_or(&[][..], |device| device.hidden).iter();
+        let cause = |hidden: &Hidden| {
+            Obstacle::new(CauseId::NotInDriver, hidden.why, "").takes(hidden.what.name(), concerns(device))
+        };
+        hidden.map(|hidden| (hidden.what, cause(hidden))).collect()
     }
 }
 
 /// What is unknown of a QP, and why: either everything about work requests, or some quantities.
 pub fn why_qp_is_unknown(facts: &Facts, qp: &QpRow) -> Vec<Cause> {
-    let known = QpUnknowns::of(facts);
-    let device = known.device(qp).map(|(device, _)| *device);
-    if let Some(why) = known.why(qp) {
-        return vec![why.cause(Quantity::WorkRequests, device)];
-    }
-    let mut out = Vec::new();
-    known.parts(qp, |what, id, why| {
-        out.push(Obstacle::new(id, why, "").takes(what.name(), concerns(device)));
-    });
-    out
+    let unknown = QpUnknowns::of(facts).of_qp(qp);
+    unknown.into_iter().map(|(_, cause)| cause).collect()
 }
 
 /// Why the work requests of a process are unknown. `None` if some are known, or if a program counts those of
@@ -334,23 +269,17 @@ pub fn why_process_is_uncounted(facts: &Facts, process: &ProcessRow) -> Option<C
         return None;
     }
     let health = &facts.health;
-    let own = facts
-        .devices
-        .iter()
-        .filter(|device| process.devices.contains(&device.name));
+    let devices = facts.devices.iter();
+    let own = devices.filter(|device| process.devices.contains(&device.name));
     if let Some(followed) = own.clone().find(|device| device.followed) {
         return why_uncounted(health, Some(followed));
     }
     let cause = why_uncounted(health, None)?;
-    let mut whys = own.map(|device| {
-        let why = Why::refined(&cause, health, device, process.kernel, Some(process));
-        (why, device)
+    let mut special = own.filter_map(|device| {
+        let own = own_reason(health, device, process.kernel, Some(process))?;
+        Some(own.cause(Quantity::WorkRequests, Some(device)))
     });
-    let special = whys.find(|(why, _)| *why != Why::OfDevice(&cause));
-    Some(match special {
-        Some((why, device)) => why.cause(Quantity::WorkRequests, Some(device)),
-        None => cause.clone(),
-    })
+    Some(special.next().unwrap_or(cause))
 }
 
 /// The QPs of a snapshot as JSON: each row, and which of its quantities are unknown. These are computed only
@@ -363,31 +292,20 @@ impl Serialize for QpsWritten<'_> {
         struct Row<'a> {
             #[serde(flatten)]
             row: &'a QpRow,
-            unknown: Unknown<'a>,
+            #[serde(serialize_with = "ids")]
+            unknown: Vec<(Quantity, Cause)>,
         }
         let known = QpUnknowns::of(self.0);
         let mut rows = serializer.serialize_seq(Some(self.0.qps.len()))?;
         for row in &self.0.qps {
-            let unknown = Unknown { known: &known, row };
+            let unknown = known.of_qp(row);
             rows.serialize_element(&Row { row, unknown })?;
         }
         rows.end()
     }
 }
 
-/// Quantities of a QP that are unknown, with the ids of their causes.
-struct Unknown<'a> {
-    known: &'a QpUnknowns<'a>,
-    row: &'a QpRow,
-}
-
-impl Serialize for Unknown<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut all = Vec::new();
-        match self.known.why(self.row) {
-            Some(why) => all.push((Quantity::WorkRequests, why.id())),
-            None => self.known.parts(self.row, |what, id, _| all.push((what, id))),
-        }
-        serializer.collect_map(all)
-    }
+/// Quantities that are unknown, with the ids of their causes.
+fn ids<S: Serializer>(unknown: &[(Quantity, Cause)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(unknown.iter().map(|(what, cause)| (what, cause.id)))
 }

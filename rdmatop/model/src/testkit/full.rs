@@ -12,7 +12,7 @@ use crate::input::{
     DataPaths, EbpfState, Flood, GpuPlace, HostFacts, HwCountersReport, HwPort, Opener, OpenersSample,
     ProbeVerdict, Skipped, UprobesReport, Verdict,
 };
-use crate::judgement::{AllUnexplained, Judgement, Unexplained};
+use crate::judgement::{Judgement, Unexplained};
 use crate::snapshot::{
     Bond, Bound, CounterGroup, DeviceRow, DeviceState, DevxKind, DevxObjects, Facts, Gauge, GpuUse, Health,
     History, Latency, Loss, Member, NamedCounter, OpcodeTraffic, PortRow, ProcessRow, QpRow, Snapshot,
@@ -349,7 +349,7 @@ pub fn snapshot() -> Snapshot {
 }
 
 /// A port that moves data without a queue pair, and who may be meant.
-fn unexplained() -> AllUnexplained {
+fn unexplained() -> Vec<Unexplained> {
     let opener = Opener {
         device: "mlx5_0".into(),
         pid: 231,
@@ -362,7 +362,7 @@ fn unexplained() -> AllUnexplained {
         found: vec![opener],
         ..OpenersSample::default()
     };
-    vec![Unexplained::new(&devices()[0], 1, Some(Arc::new(openers)))].into()
+    vec![Unexplained::new(&devices()[0], 1, Some(Arc::new(openers)))]
 }
 
 /// One of each severity: of a process with a victim, and of a port.

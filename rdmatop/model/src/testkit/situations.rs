@@ -674,7 +674,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "soft-03-peer-killed", truth: "the peer of PID 512 on host 10.0.0.9 was killed", finds: Some(FindingId::PeerGone),
         says: &["No answer", "PID 512", "10.0.0.9", "ping -c 3 10.0.0.9"], make: peer_killed },
     Situation { name: "soft-04-one-of-four", truth: "all traffic uses rxe0 of four devices", finds: Some(FindingId::HotPort),
-        says: &["leaves by rxe0", "rxe1, rxe2, rxe3", "PID 311", "which its command line (-d rxe0) chose"], make: one_of_four },
+        says: &["leaves by rxe0", "rxe1 to rxe3", "PID 311", "which its command line (-d rxe0) chose"], make: one_of_four },
     Situation { name: "soft-05-mr-churn", truth: "PID 640 registers and deregisters memory for each transfer", finds: Some(FindingId::MrChurn),
         says: &["python3 (PID 640", "registers memory", "reusing its regions", "UCX_RCACHE"], make: mr_churn },
     Situation { name: "soft-06-memlock", truth: "reg_mr of PID 733 fails with ENOMEM: ulimit -l is too small", finds: Some(FindingId::VerbFails),

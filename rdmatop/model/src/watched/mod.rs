@@ -125,15 +125,6 @@ impl Request {
     }
 }
 
-/// A request that was posted and has not ended.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    number: u32,
-    posted_ns: u64,
-    wr_id: Option<u64>,
-    opcode: u32,
-}
-
 /// The state of a watched QP.
 #[derive(Debug, Default)]
 pub struct Watched {
@@ -145,7 +136,7 @@ pub struct Watched {
     /// Requests that have left the list.
     forgotten: u64,
     /// Outstanding requests, oldest first.
-    open: VecDeque<Open>,
+    open: VecDeque<Request>,
     posted: u64,
     ended: u64,
     received: u64,
@@ -260,24 +251,25 @@ impl Watched {
             }
             self.list(Request::of(record, now));
         } else if record.kind == kind::POST {
-            self.post(record, at_ns);
-            self.list(Request::of(record, now));
+            let request = Request::of(record, now);
+            self.post(request, at_ns);
+            self.list(request);
         } else {
             self.done(record, at_ns, now);
         }
     }
 
-    fn post(&mut self, record: &WrRecord, at_ns: u64) {
+    fn post(&mut self, request: Request, at_ns: u64) {
         let mut step = 1;
-        if record.number != 0 {
-            step = record.number.wrapping_sub(self.last_post);
+        if request.number != 0 {
+            step = request.number.wrapping_sub(self.last_post);
             if step == 0 || step >= HALF {
                 // The kernel side began anew: another QP has the number.
                 self.open.clear();
                 (self.posted, self.ended, self.last_end) = (0, 0, 0);
-                step = record.number;
+                step = request.number;
             }
-            self.last_post = record.number;
+            self.last_post = request.number;
         }
         self.posted = self.posted.saturating_add(step.into());
         if let Some(slot) = self.slot(at_ns) {
@@ -285,12 +277,7 @@ impl Watched {
         }
         // The oldest are the ones that matter.
         if self.open.len() < MOST_OPEN {
-            self.open.push_back(Open {
-                number: record.number,
-                posted_ns: at_ns,
-                wr_id: (record.flags & flag::WR_ID != 0).then_some(record.wr_id),
-                opcode: record.opcode,
-            });
+            self.open.push_back(request);
         }
         self.bound_open();
     }
@@ -304,7 +291,7 @@ impl Watched {
                 return;
             }
         }
-        let oldest = self.open.front().map(|open| open.posted_ns);
+        let oldest = self.open.front().and_then(|open| open.posted_ns);
         if number != 0 {
             self.last_end = number;
             if number.wrapping_sub(self.last_post) < HALF {

@@ -99,13 +99,15 @@ impl Watched {
     pub fn picture(&self, mono_ns: u64) -> Picture {
         let outstanding = self.outstanding();
         let front = self.open.front();
-        let oldest = front.map(|open| Oldest {
-            age_ns: mono_ns.saturating_sub(open.posted_ns),
-            at_least: open.number != 0 && open.number != self.last_end.wrapping_add(1),
-            wr_id: open.wr_id,
-            opcode: WrRequest(u8::try_from(open.opcode).unwrap_or(u8::MAX)),
+        let oldest = front.and_then(|open| {
+            Some(Oldest {
+                age_ns: mono_ns.saturating_sub(open.posted_ns?),
+                at_least: open.number != 0 && open.number != self.last_end.wrapping_add(1),
+                wr_id: open.wr_id,
+                opcode: open.opcode.unwrap_or(WrRequest(u8::MAX)),
+            })
         });
-        let since = front.map(|open| open.posted_ns.max(self.last_end_ns));
+        let since = front.and_then(|open| Some(open.posted_ns?.max(self.last_end_ns)));
         let waited = since.map(|since| mono_ns.saturating_sub(since));
         let moment = if outstanding == 0 {
             Moment::Idle((self.newest_ns > 0).then(|| mono_ns.saturating_sub(self.newest_ns)))

@@ -4,7 +4,7 @@
 use super::rails::Choice;
 use super::{RuleContext, link};
 use crate::facts::{DeviceRow, PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::input::GpuPlace;
 use crate::value::Counter;
 use rdmatop_base::pcie::{Distance, Place};
@@ -51,16 +51,10 @@ fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<P
 
 /// A process that computes on one GPU, and that alone has QPs on the busy ports that it uses, while a nearer
 /// port is idle. A process on several GPUs is left out, because it may send the data of any of them.
-pub(super) fn nic(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in &ctx.facts.processes {
-        let Some([gpu]) = row.gpus.as_deref() else {
-            continue;
-        };
-        out.extend(of_process(ctx, row, gpu));
-    }
-}
-
-fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option<Symptom> {
+pub(super) fn nic(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
+    let Some([gpu]) = row.gpus.as_deref() else {
+        return None;
+    };
     let own = |port: &PortRow| {
         let mut users = ctx.users(&port.device);
         row.devices.contains(&port.device)
@@ -78,39 +72,22 @@ fn of_process(ctx: &RuleContext<'_>, row: &ProcessRow, gpu: &GpuPlace) -> Option
         .min_by_key(|seen| seen.distance)
         .filter(|near| near.distance < used.distance)?;
     let (far_name, near_name) = (&used.port.device, &near.port.device);
-    Some(Symptom {
+    let (who, address) = (words::process(row), &gpu.address);
+    let [far_port, near_port] = [used, near].map(|seen| link::name(seen.port));
+    let [far_place, near_place] = [used, near].map(|seen| words_of(seen.distance));
+    let [busy, idle] = [used, near].map(|seen| words::bits(seen.bytes_per_s));
+    Some(Finding {
         verdict: format!(
-            "{} computes on GPU {} and alone has QPs on {}, {}, which is busy: {} {} is idle",
-            words::process(row),
-            gpu.address,
-            link::name(used.port),
-            words_of(used.distance),
-            link::name(near.port),
-            words_of(near.distance)
+            "{who} computes on GPU {address} and alone has QPs on {far_port}, {far_place}, which is busy: {near_port} {near_place} is idle"
         ),
         evidence: vec![
-            format!(
-                "{} carries {}",
-                link::name(used.port),
-                words::bits(used.bytes_per_s)
-            ),
-            format!(
-                "{} carries {}",
-                link::name(near.port),
-                words::bits(near.bytes_per_s)
-            ),
+            format!("{far_port} carries {busy}"),
+            format!("{near_port} carries {idle}"),
         ],
         next: next(row, far_name, near_name),
         short: "far NIC".to_owned(),
         victims: vec![row.uid],
-        ..ctx.symptom(
-            FindingId::FarNic,
-            Severity::Warning,
-            About {
-                process: Some(row.uid),
-                ..About::of_port(used.port)
-            },
-        )
+        ..ctx.finding(FindingId::FarNic, About::of_port(used.port).by(row.uid))
     })
 }
 
@@ -126,15 +103,10 @@ const fn words_of(distance: Distance) -> &'static str {
 fn next(row: &ProcessRow, far: &str, near: &str) -> NextStep {
     let nearer = ShellWord::device(near);
     match (Choice::of(row, far), row.pid) {
-        (Some(Choice::Variable(name, _)), _) => step!(
-            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the job next without {}, or name that NIC in it for this process",
+        (Some(choice), _) => step!(
+            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start it next without {}, or with that NIC in it for this process",
             nearer,
-            name
-        ),
-        (Some(Choice::Option(option, _)), _) => step!(
-            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start the program next with {} of that NIC",
-            nearer,
-            option
+            choice.name
         ),
         (None, Some(pid)) => step!(
             "sudo grep -zE 'NCCL_IB_HCA|NCCL_TOPO_FILE|UCX_NET_DEVICES|CUDA_VISIBLE_DEVICES' /proc/{}/environ | cat -v   # names a NIC or a GPU \

@@ -6,15 +6,57 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Consumers;
 use super::flaps::Flaps;
 use super::latency::Latencies;
-use super::memory;
 use super::requests::Failed;
 use crate::facts::{Facts, VerbRow};
 use crate::findings::{Limits, words};
 use rdmatop_base::order::Gather as _;
 
 const S: u64 = 1_000_000_000;
-/// Number of increases from which a process leaks QPs: one jump is a start, not a leak.
-const STEPS: usize = 5;
+
+/// What each process had of something within a window: times, and the number at each, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Growth(BTreeMap<u64, VecDeque<(u64, u64)>>);
+
+impl Growth {
+    /// `numbers`: that of each process that is there; one that is unknown leaves what was known. One point
+    /// for each `part` of the window is enough: it takes the newest number.
+    fn look(
+        &mut self,
+        now: u64,
+        [window, part]: [u64; 2],
+        numbers: impl Iterator<Item = (u64, Option<u64>)>,
+    ) {
+        let mut seen = BTreeMap::new();
+        for (uid, number) in numbers {
+            let mut points = self.0.remove(&uid).unwrap_or_default();
+            if let Some(number) = number {
+                if points.back().is_some_and(|(_, before)| *before > number) {
+                    points.clear();
+                }
+                let is_next = points.len() > 1;
+                match points.back_mut() {
+                    Some((_, before)) if *before == number => {}
+                    Some((then, before)) if is_next && now.saturating_sub(*then) < part => *before = number,
+                    _ => points.push_back((now, number)),
+                }
+                // The last point before the window stays: growth within the window begins there.
+                while points.len() > 1 && points[1].0 <= now.saturating_sub(window) {
+                    points.pop_front();
+                }
+            }
+            seen.insert(uid, points);
+        }
+        self.0 = seen;
+    }
+
+    /// By how much it grew within the window, and since when, if it grew in so many steps: one jump is a
+    /// start.
+    pub(super) fn in_steps(&self, steps: usize, process_uid: u64) -> Option<(u64, u64)> {
+        let points = self.0.get(&process_uid)?;
+        let ((since, first), (_, last)) = (points.front()?, points.back()?);
+        (points.len() > steps).then(|| (last - first, *since))
+    }
+}
 
 /// PID, number of the verb, errno. A driver's own verb has its name only while the devices of the process are
 /// known: by name, all its failures would be new whenever the name changes.
@@ -30,27 +72,11 @@ const CALLS_NS: u64 = 20 * S;
 /// Objects that are made and taken back again within that time: fewer are a start or an end.
 const AGAIN: u64 = 3;
 
-/// Objects that a process makes and takes back, by the verbs for that.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Objects {
-    make: &'static str,
-    end: &'static str,
-    /// What it calls for each of them between.
-    between: &'static [&'static str],
-}
-
-/// MRs, of which a process should register each once.
-pub(super) const REGIONS: Objects = Objects {
-    make: "reg_mr",
-    end: "dereg_mr",
-    between: &[],
-};
-/// QPs, which a connection needs at each end.
-pub(super) const CONNECTIONS: Objects = Objects {
-    make: "create_qp",
-    end: "destroy_qp",
-    between: &["modify_qp"],
-};
+/// The verbs for MRs, of which a process should register each once: the first makes one, the last takes it
+/// back.
+pub(super) const REGIONS: &[&str] = &["reg_mr", "dereg_mr"];
+/// The same of QPs, which a connection needs at each end, with what is called for each of them between.
+pub(super) const CONNECTIONS: &[&str] = &["create_qp", "modify_qp", "destroy_qp"];
 
 /// Totals of a process at one time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,38 +106,38 @@ pub(super) struct RecentCalls {
     pub(super) calls: f64,
     /// Time in the kernel as a share of that of one thread; `None`: it is not measured.
     pub(super) share: Option<f64>,
-    /// Some calls were not counted: it is more than that.
-    partial: bool,
+    /// `at least ` where some calls were not counted.
+    floor: &'static str,
     pub(super) bytes: f64,
 }
 
 impl RecentCalls {
     /// Its share of time in words, where it is known.
     pub(super) fn time(&self) -> Option<String> {
-        let floor = if self.partial { "at least " } else { "" };
+        let floor = self.floor;
         let share = words::percent(self.share?);
         Some(format!("{floor}{share} of a thread's time"))
     }
 
     /// Calls per second in words.
     pub(super) fn rate(&self) -> String {
-        let floor = if self.partial { "at least " } else { "" };
-        format!("{floor}{}", words::number(self.calls))
+        format!("{}{}", self.floor, words::number(self.calls))
     }
 
     /// Seconds in the kernel for each object, where they are known and no call is missing.
     pub(super) fn each(&self) -> Option<f64> {
-        self.share
-            .filter(|_| !self.partial)
-            .map(|share| share / self.calls)
+        let share = self.share.filter(|_| self.floor.is_empty())?;
+        Some(share / self.calls)
     }
 }
 
 /// What grew from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(in crate::findings) struct RuleHistory {
-    /// Number of QPs by time, oldest first; only points at which it changed.
-    by_process: BTreeMap<u64, VecDeque<(u64, u64)>>,
+    /// QPs of each process.
+    pub(super) qps: Growth,
+    /// Bytes that each process had registered, in eight parts of the window.
+    pub(super) memory: Growth,
     /// What each process made and took back, by the verb that makes it and by PID.
     made: BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     /// Failed calls: in all, and in the last interval.
@@ -120,7 +146,6 @@ pub(in crate::findings) struct RuleHistory {
     short: BTreeMap<(u32, u32), u64>,
     /// The times at which links went down.
     pub(super) flaps: Flaps,
-    pub(super) memory: memory::Registered,
     /// How long work requests of each process took.
     pub(super) latencies: Latencies,
     /// What ports counted of requests that failed.
@@ -132,27 +157,15 @@ pub(in crate::findings) struct RuleHistory {
 impl RuleHistory {
     pub(in crate::findings) fn look(&mut self, facts: &Facts, limits: &Limits) {
         let now = facts.mono_ns;
-        let oldest = now.saturating_sub(limits.leak_window_s * S);
-        let mut seen = BTreeMap::new();
-        for row in super::live(facts) {
-            let mut points = self.by_process.remove(&row.uid).unwrap_or_default();
-            if points.back().is_some_and(|(_, qps)| *qps > row.qps) {
-                points.clear();
-            }
-            if points.back().is_none_or(|(_, qps)| *qps != row.qps) {
-                points.push_back((now, row.qps));
-            }
-            // The last point before the window stays: growth within the window begins there.
-            while points.len() > 1 && points[1].0 <= oldest {
-                points.pop_front();
-            }
-            seen.insert(row.uid, points);
-        }
-        self.by_process = seen;
+        let live = || super::live(facts);
+        let qps = live().map(|row| (row.uid, Some(row.qps)));
+        self.qps.look(now, [limits.leak_window_s * S, 0], qps);
+        let memory = live().map(|row| (row.uid, row.mr_bytes));
+        let window = limits.mr_growth_window_s * S;
+        self.memory.look(now, [window, window / 8], memory);
         let mut before = std::mem::take(&mut self.made);
-        self.makes(&REGIONS, facts, &mut before);
-        self.makes(&CONNECTIONS, facts, &mut before);
-        self.memory.look(facts, limits);
+        self.makes(REGIONS, facts, &mut before);
+        self.makes(CONNECTIONS, facts, &mut before);
         self.consumers = super::consumers(facts);
         self.flaps.look(facts, limits, &self.consumers);
         self.latencies.look(facts);
@@ -172,24 +185,21 @@ impl RuleHistory {
 
     fn makes(
         &mut self,
-        objects: &Objects,
+        verbs: &[&'static str],
         facts: &Facts,
         before: &mut BTreeMap<(&'static str, u32), VecDeque<Calls>>,
     ) {
         let oldest = facts.mono_ns.saturating_sub(CALLS_NS);
         let of = |verb: &'static str| facts.verbs.iter().filter(move |row| &*row.verb == verb);
-        // Most processes make calls of no such verb.
-        if of(objects.make).next().is_none() {
-            return;
-        }
-        let mut rest: BTreeMap<u32, Vec<&VerbRow>> = BTreeMap::new();
-        for row in of(objects.end).chain(objects.between.iter().flat_map(|verb| of(verb))) {
-            rest.entry(row.pid).or_default().push(row);
+        let (make, rest) = (verbs[0], &verbs[1..]);
+        let mut others: BTreeMap<u32, Vec<&VerbRow>> = BTreeMap::new();
+        for row in rest.iter().flat_map(|verb| of(verb)) {
+            others.entry(row.pid).or_default().push(row);
         }
         let processes = facts.processes.iter();
         let bytes: BTreeMap<u64, u64> = processes.map(|row| (row.uid, row.mr_registered)).gather();
-        for row in of(objects.make) {
-            let key = (objects.make, row.pid);
+        for row in of(make) {
+            let key = (make, row.pid);
             let mut points = before.remove(&key).unwrap_or_default();
             let registered = row.process_uid.and_then(|uid| bytes.get(&uid));
             let mut now = Calls {
@@ -200,9 +210,9 @@ impl RuleHistory {
                 ..Calls::default()
             };
             now.add(row);
-            for other in rest.get(&row.pid).into_iter().flatten() {
+            for other in others.get(&row.pid).into_iter().flatten() {
                 now.add(other);
-                if &*other.verb == objects.end {
+                if rest.last() == Some(&&*other.verb) {
                     now.ended = other.calls.total;
                 }
             }
@@ -219,8 +229,8 @@ impl RuleHistory {
     }
 
     /// What a process made and took back lately; `None` where that is too short a time or too little to say.
-    pub(super) fn lately(&self, objects: &Objects, pid: u32) -> Option<RecentCalls> {
-        let points = self.made.get(&(objects.make, pid))?;
+    pub(super) fn lately(&self, verbs: &[&'static str], pid: u32) -> Option<RecentCalls> {
+        let points = self.made.get(&(verbs[0], pid))?;
         let (first, last) = (points.front()?, points.back()?);
         let ns = last
             .at_ns
@@ -231,7 +241,7 @@ impl RuleHistory {
         (again >= AGAIN).then(|| RecentCalls {
             calls: per_s(last.made, first.made),
             share: last.ns.zip(first.ns).map(|(now, then)| per_s(now, then) / 1e9),
-            partial: last.partial,
+            floor: if last.partial { "at least " } else { "" },
             bytes: per_s(last.bytes, first.bytes),
         })
     }
@@ -250,12 +260,5 @@ impl RuleHistory {
     pub(super) fn of_errno(&self, row: &VerbRow, errno: u32) -> Option<u64> {
         let (_, more) = self.failures.get(&(row.pid, row.number, errno))?;
         (*more > 0).then_some(*more)
-    }
-
-    /// By how many QPs a process grew within the window, and since when, if it grew in several steps.
-    pub(super) fn of(&self, process_uid: u64) -> Option<(u64, u64)> {
-        let points = self.by_process.get(&process_uid)?;
-        let ((since, first), (_, last)) = (points.front()?, points.back()?);
-        (points.len() > STEPS).then(|| (last.saturating_sub(*first), *since))
     }
 }

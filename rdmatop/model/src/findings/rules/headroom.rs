@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
 use crate::facts::{DeviceRow, VerbRow, registers_memory};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::{ShellWord, step};
 
@@ -18,72 +18,65 @@ const NAMED: usize = 3;
 /// A driver says how many it allows when it registers the device (`ib_device.attrs`), and refuses what is
 /// beyond that with ENOMEM or ENOSPC. It may refuse earlier: functions of one NIC share what the NIC has, and
 /// EFA has limits for each type of QP.
-pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn devices(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for device in &ctx.facts.devices {
-        for (what, count, limit) in device.headroom() {
-            let (Some(count), Some(limit)) = (count, limit) else {
-                continue;
-            };
-            if (count as f64) < limit as f64 * ctx.limits.device_share {
-                continue;
-            }
-            let refused = ctx.facts.verbs.iter().find(|row| {
-                makes(&row.verb, what)
-                    && ctx.history.ran_short(row)
-                    && !ran_short_of_locked(ctx, row)
-                    && may_be_on(ctx, row, device)
-            });
-            let mut verdict = format!(
-                "{} has {count} of the {limit} {what} that it may have",
-                device.name
-            );
-            let mut evidence = vec![format!(
-                "{} of what its driver allows",
-                words::percent(count as f64 / limit as f64)
-            )];
-            let holders = if what == "QPs" {
-                holders(ctx, device)
-            } else {
-                Vec::new()
-            };
-            if !holders.is_empty() {
-                evidence.push(format!("most of them: {}", holders.join(", ")));
-            }
-            if let Some(row) = refused {
-                let owner = ctx.owner(row.process_uid);
-                let who = owner.map_or_else(|| format!("PID {}", row.pid), words::process);
-                verdict = format!("{verdict}, and {} of {who} failed", row.verb);
-                evidence.push(format!(
-                    "{} failed with ENOMEM or ENOSPC within the last minute: this limit may be why, or one that the driver does not tell",
-                    row.verb
-                ));
-            }
-            let kind = match what {
-                "QPs" => "qp",
-                "CQs" => "cq",
-                _ => "mr",
-            };
-            out.push(Symptom {
-                verdict,
-                evidence,
-                next: step!(
-                    "rdma resource show {} | grep -w {} | grep -oE '(pid|comm) .*' | sort | uniq -c | sort -n | tail   # a line for each \
-                     process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
-                     for each peer, or other NICs for some of the processes",
-                    kind,
-                    ShellWord::device(&device.name)
-                ),
-                short: format!("{count} of {limit} {what}"),
-                victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
-                since_ns: ctx.facts.mono_ns,
-                ..ctx.symptom(
-                    FindingId::Headroom,
-                    if refused.is_some() { Severity::Critical } else { Severity::Warning },
-                    About::of_device(device.uid).part(what.to_owned()),
-                )
-            });
-        }
+        let all = device.headroom().into_iter();
+        out.extend(all.filter_map(|(what, count, limit)| nearly_all(ctx, device, what, count?, limit?)));
     }
+}
+
+fn nearly_all(
+    ctx: &RuleContext<'_>,
+    device: &DeviceRow,
+    what: &'static str,
+    count: u64,
+    limit: u64,
+) -> Option<Finding> {
+    let share = count as f64 / limit as f64;
+    if share < ctx.limits.device_share {
+        return None;
+    }
+    let refused = ctx.facts.verbs.iter().find(|row| {
+        makes(&row.verb, what)
+            && ctx.history.ran_short(row)
+            && !ran_short_of_locked(ctx, row)
+            && may_be_on(ctx, row, device)
+    });
+    let (name, share) = (&device.name, words::percent(share));
+    let mut verdict = format!("{name} has {count} of the {limit} {what} that it may have");
+    let mut evidence = vec![format!("{share} of what its driver allows")];
+    let holders = holders(ctx, device);
+    if what == "QPs" && !holders.is_empty() {
+        evidence.push(format!("most of them: {}", holders.join(", ")));
+    }
+    if let Some(row) = refused {
+        let owner = ctx.owner(row.process_uid);
+        let who = owner.map_or_else(|| format!("PID {}", row.pid), words::process);
+        let verb = &row.verb;
+        verdict = format!("{verdict}, and {verb} of {who} failed");
+        evidence.push(format!("{verb} failed with ENOMEM or ENOSPC within the last minute: this limit may be why, or one that the driver does not tell"));
+    }
+    let kind = match what {
+        "QPs" => "qp",
+        "CQs" => "cq",
+        _ => "mr",
+    };
+    Some(Finding {
+        verdict,
+        evidence,
+        next: step!(
+            "rdma resource show {} | grep -w {} | grep -oE '(pid|comm) .*' | sort | uniq -c | sort -n | tail   # a line for each \
+             process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
+             for each peer, or other NICs for some of the processes",
+            kind,
+            ShellWord::device(&device.name)
+        ),
+        short: format!("{count} of {limit} {what}"),
+        victims: refused.and_then(|row| row.process_uid).into_iter().collect(),
+        since_mono_ns: ctx.facts.mono_ns,
+        severity: Severity::critical_if(refused.is_some()),
+        ..ctx.finding(FindingId::Headroom, About::of_device(device.uid).part(what))
+    })
 }
 
 /// Whether a verb makes objects of this kind.
@@ -98,9 +91,8 @@ fn makes(verb: &str, what: &str) -> bool {
 /// Whether the limit of locked memory may be why a call failed: the queues of QPs and CQs are memory of the
 /// program, too, which drivers pin.
 fn ran_short_of_locked(ctx: &RuleContext<'_>, row: &VerbRow) -> bool {
-    let locked = ctx
-        .owner(row.process_uid)
-        .and_then(|owner| owner.locked.as_deref());
+    let owner = ctx.owner(row.process_uid);
+    let locked = owner.and_then(|owner| owner.locked.as_deref());
     let full = row.errnos.iter().any(|(number, _)| *number == ENOSPC);
     !full && locked.is_some_and(explains)
 }

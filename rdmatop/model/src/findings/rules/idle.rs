@@ -3,21 +3,19 @@
 use std::collections::BTreeSet;
 
 use super::RuleContext;
-use super::rails::{Load, movers, names, received};
+use super::rails::{Load, idle_and_used, movers, names, received};
 use crate::facts::{PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use rdmatop_base::step::step;
 
 /// Some of these ports carry next to nothing, two or more others are full, and the processes on those could
 /// use the idle ones. A job with no more processes than full ports uses what it was given.
-pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Symptom> {
+pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Finding> {
     let rx = received(ports)?;
-    let (sends_none, receives_none) = (tx.idle(ctx.limits.idle_share), rx.idle(ctx.limits.idle_share));
-    let (idle, full): (Vec<usize>, Vec<usize>) =
-        (0..ports.len()).partition(|at| sends_none.contains(at) && receives_none.contains(at));
+    let (idle, full) = idle_and_used(ctx, ports, tx)?;
     let first = *idle.first()?;
-    let is_full = |at: &usize| match ports[*at].rate_bps.filter(|_| tx.bytes) {
-        Some(bits) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * bits as f64 / 8.0,
+    let is_full = |at: &usize| match ports[*at].capacity().filter(|_| tx.bytes) {
+        Some(link) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * link,
         None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
     };
     // A slower port may serve another purpose.
@@ -28,13 +26,11 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
     let mut seen = BTreeSet::new();
     let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(ctx, ports[*at])).collect();
     users.retain(|row| seen.insert(row.uid));
-    let (severity, who) = if let Some(job) = shared_job(&users, full.len()) {
-        (
-            Severity::Warning,
-            format!(
-                "{} processes of {job} share the others, which are full",
-                users.len()
-            ),
+    let job = shared_job(&users, full.len());
+    let who = if let Some(job) = job {
+        format!(
+            "{} processes of {job} share the others, which are full",
+            users.len()
         )
     } else {
         let has_qps = |row: &ProcessRow, at: &usize| row.devices.contains(&ports[*at].device);
@@ -43,18 +39,13 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
         };
         users.retain(uses_all);
         let user = words::process(users.first()?);
-        // Only information: the idle NICs may be for storage, and the process has queue pairs there too.
-        (
-            Severity::Info,
-            format!("{user} has QPs on them, and fills the others"),
-        )
+        format!("{user} has QPs on them, and fills the others")
     };
     let pid = users.iter().find_map(|row| row.pid)?;
-    Some(Symptom {
+    let (are_idle, all, share) = (idle.len(), ports.len(), words::percent(ctx.limits.idle_share));
+    Some(Finding {
         verdict: format!(
-            "{} of {} ports are idle ({}): {who}",
-            idle.len(),
-            ports.len(),
+            "{are_idle} of {all} ports are idle ({}): {who}",
             names(ports, &idle)
         ),
         evidence: vec![
@@ -63,11 +54,7 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
                 full.len(),
                 tx.of_port(tx.top)
             ),
-            format!(
-                "{} carry less than {} of the busiest",
-                idle.len(),
-                words::percent(ctx.limits.idle_share)
-            ),
+            format!("{are_idle} carry less than {share} of the busiest"),
         ],
         next: step!(
             "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant, \
@@ -76,7 +63,9 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
         ),
         short: words::count(idle.len() as u64, "NIC") + " idle",
         victims: users.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::RailsIdle, severity, About::of_port(ports[first]))
+        // The idle NICs may be for storage, and the process has queue pairs there too.
+        severity: Severity::info_if(job.is_none()),
+        ..ctx.finding(FindingId::RailsIdle, About::of_port(ports[first]))
     })
 }
 

@@ -1,25 +1,16 @@
 //! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
-use std::collections::BTreeSet;
-
 use super::RuleContext;
 use super::link::{interface, name, used_by};
-use crate::facts::{Bond, Member, PortRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::facts::{Member, PortRow};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::fabric;
 use rdmatop_base::order::Ordered as _;
-use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::NextStep;
 
 /// What a member counted in one direction.
 type Bytes = fn(&Member) -> Option<Counter>;
-
-/// The ports that are ACTIVE and send over a bond.
-fn bonds<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = (&'a PortRow, &'a Bond)> {
-    let active = ctx.active_ports();
-    active.filter_map(|port| Some((port, port.bond.as_ref()?)))
-}
 
 /// The member that carries nearly everything in one direction, its rate, and its share of the whole; `None`
 /// if the load is small or spread, or not known of each member.
@@ -36,82 +27,60 @@ fn alone<'a>(ctx: &RuleContext<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(
     (*rate >= least && share >= ctx.limits.lag_share).then_some((member, *rate, share))
 }
 
-/// Whether a member is so full that another one would help.
-fn is_full(ctx: &RuleContext<'_>, member: &Member, rate: f64) -> bool {
-    member
-        .rate_bps
-        .is_some_and(|bits| rate >= ctx.limits.hot_share * bits as f64 / 8.0)
+/// One member of a bond carries nearly everything.
+pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    let ways: [(&str, Bytes); 2] = [
+        ("sends", |member| member.tx_bytes),
+        ("receives", |member| member.rx_bytes),
+    ];
+    for (way, bytes) in ways {
+        out.extend(
+            ctx.active_ports()
+                .filter_map(|port| one_link(ctx, port, way, bytes)),
+        );
+    }
 }
 
-/// One member of a bond carries nearly everything.
-pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(ctx).filter(|(_, bond)| !bond.is_active_backup()) {
-        let up: Vec<&Member> = bond.up().collect();
-        if up.len() < 2 {
-            continue;
+fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Bytes) -> Option<Finding> {
+    let bond = port.bond.as_ref().filter(|bond| !bond.is_active_backup())?;
+    let up: Vec<&Member> = bond.up().collect();
+    let links = up.len();
+    let (member, rate, share) = alone(ctx, &up, bytes).filter(|_| links >= 2)?;
+    // What one link of the bond could carry, bytes/s. Where it is nearly full another one would help.
+    let capacity = member.rate_bps.map(|bits| bits as f64 / 8.0);
+    let is_full = capacity.is_some_and(|capacity| rate >= ctx.limits.hot_share * capacity);
+    let users: Vec<_> = ctx.users(&port.device).collect();
+    let others = up.iter().filter(|other| other.name != member.name);
+    let others: Vec<&str> = others.map(|other| &*other.name).collect();
+    let qps = ctx.qps_on(port.device_uid).filter(|qp| qp.pid.is_some()).count();
+    let (link, others, rate_words) = (&member.name, others.join(", "), words::bits(rate));
+    let load = capacity.map_or_else(String::new, |capacity| {
+        format!(" ({} of that link)", words::percent((rate / capacity).min(1.0)))
+    });
+    Some(Finding {
+        verdict: format!(
+            "{} {way} {} of its data by {link} alone{load}, one of {links} links of its bond{}",
+            name(port),
+            words::percent(share),
+            used_by(&users)
+        ),
+        victims: users.iter().map(|row| row.uid).collect(),
+        evidence: vec![
+            format!("{rate_words} by {link}, next to nothing by {others}"),
+            format!("QPs there: {qps}, of {} processes", users.len()),
+        ],
+        next: if way == "sends" {
+            "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
+             link, and several QPs can use several links."
+        } else {
+            "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
+             of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
         }
-        let ways: [(&str, Bytes); 2] = [
-            ("sends", |member| member.tx_bytes),
-            ("receives", |member| member.rx_bytes),
-        ];
-        for (way, bytes) in ways {
-            let Some((member, rate, share)) = alone(ctx, &up, bytes) else {
-                continue;
-            };
-            let users: Vec<_> = ctx.users(&port.device).collect();
-            let others = up.iter().filter(|other| other.name != member.name);
-            let others: Vec<&str> = others.map(|other| &*other.name).collect();
-            let full = is_full(ctx, member, rate);
-            let on_it = ctx.qps_on(port.device_uid);
-            let qps: Vec<_> = on_it.filter(|qp| qp.pid.is_some()).collect();
-            let mut evidence = vec![format!(
-                "{} by {}, next to nothing by {}",
-                words::bits(rate),
-                member.name,
-                others.join(", ")
-            )];
-            let load = member.rate_bps.map_or_else(String::new, |bits| {
-                let link = bits as f64 / 8.0;
-                format!(" ({} of that link)", words::percent((rate / link).min(1.0)))
-            });
-            evidence.push(format!("QPs there: {}, of {} processes", qps.len(), users.len()));
-            let ports = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
-            // Where one is not known, the others are no count.
-            let ports = ports.collect::<Option<BTreeSet<u16>>>();
-            evidence.extend(ports.filter(|ports| !ports.is_empty() && way == "sends").map(|ports| {
-                format!(
-                    "UDP source ports, by which the bond tells them apart: {}, if no program sets flow labels",
-                    ports.len()
-                )
-            }));
-            out.push(Symptom {
-                verdict: format!(
-                    "{} {way} {} of its data by {} alone{load}, one of {} links of its bond{}",
-                    name(port),
-                    words::percent(share),
-                    member.name,
-                    up.len(),
-                    used_by(&users)
-                ),
-                victims: users.iter().map(|row| row.uid).collect(),
-                evidence,
-                next: if way == "sends" {
-                    "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
-                     link, and several QPs can use several links."
-                } else {
-                    "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
-                     of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"
-                }
-                .into(),
-                short: format!("one of {} links", up.len()),
-                ..ctx.symptom(
-                    FindingId::LagImbalance,
-                    if full { Severity::Warning } else { Severity::Info },
-                    About::of_port(port).part(way),
-                )
-            });
-        }
-    }
+        .into(),
+        short: format!("one of {links} links"),
+        severity: Severity::info_if(!is_full),
+        ..ctx.finding(FindingId::LagImbalance, About::of_port(port).part(way))
+    })
 }
 
 /// Why the bond does not send by a member.
@@ -126,43 +95,40 @@ fn lacks(member: &Member) -> String {
 
 /// A member of a bond has no link, or the switch has it in no aggregate, so the port has less than its full
 /// rate.
-pub(super) fn without_link(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for (port, bond) in bonds(ctx) {
-        let down = bond.members.iter().filter(|member| member.up == Some(false));
-        // The first that is shown decides what to do.
-        let mut down: Vec<&Member> = down.collect();
-        down.order_by_key(|member| member.outside);
-        let users: Vec<_> = ctx.users(&port.device).collect();
-        let (Some(first), Some(_), false) = (down.first(), bond.up().next(), users.is_empty()) else {
-            continue;
-        };
-        // Of such a bond one link carries all.
-        let (evidence, reserve, severity) = if bond.is_active_backup() {
-            (None, ", so it has no reserve", Severity::Info)
-        } else {
-            let rate = port.rate_bps;
-            let left = rate.map(|bits| format!("{} are left", words::bits(bits as f64 / 8.0)));
-            (left, "", Severity::Warning)
-        };
-        out.push(Symptom {
-            verdict: format!(
-                "{} has {} of {} links of its bond: {}{reserve}{}",
-                name(port),
-                bond.up().count(),
-                bond.members.len(),
-                down.iter()
-                    .map(|member| lacks(member))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                used_by(&users)
-            ),
-            victims: users.iter().map(|row| row.uid).collect(),
-            evidence: evidence.into_iter().collect(),
-            next: interface(ctx, port).map_or_else(NextStep::default, |_| {
-                fabric::bond_member(port.netdev.as_deref(), &first.name, first.outside)
-            }),
-            short: "link of bond".to_owned(),
-            ..ctx.symptom(FindingId::LagDegraded, severity, About::of_port(port))
-        });
-    }
+pub(super) fn without_link(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let bond = port
+        .bond
+        .as_ref()
+        .filter(|bond| port.is_active() && bond.up().next().is_some())?;
+    let down = bond.members.iter().filter(|member| member.up == Some(false));
+    // The first that is shown decides what to do.
+    let mut down: Vec<&Member> = down.collect();
+    down.order_by_key(|member| member.outside);
+    let first = down.first()?;
+    let users: Vec<_> = ctx.users(&port.device).collect();
+    users.first()?;
+    // Of such a bond one link carries all.
+    let is_backup = bond.is_active_backup();
+    let reserve = if is_backup { ", so it has no reserve" } else { "" };
+    let lacking: Vec<String> = down.iter().map(|member| lacks(member)).collect();
+    let left = port.capacity().filter(|_| !is_backup);
+    let left = left.map(|link| format!("{} are left", words::bits(link)));
+    Some(Finding {
+        verdict: format!(
+            "{} has {} of {} links of its bond: {}{reserve}{}",
+            name(port),
+            bond.up().count(),
+            bond.members.len(),
+            lacking.join(", "),
+            used_by(&users)
+        ),
+        victims: users.iter().map(|row| row.uid).collect(),
+        evidence: left.into_iter().collect(),
+        next: interface(ctx, port).map_or_else(NextStep::default, |_| {
+            fabric::bond_member(port.netdev.as_deref(), &first.name, first.outside)
+        }),
+        short: "link of bond".to_owned(),
+        severity: Severity::info_if(is_backup),
+        ..ctx.finding(FindingId::LagDegraded, About::of_port(port))
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{RuleContext, growing};
 use crate::facts::{Facts, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use rdmatop_base::order::Ordered as _;
 
 const S: u64 = 1_000_000_000;
@@ -159,12 +159,8 @@ impl Latencies {
         let mut seen = BTreeMap::new();
         for row in facts.processes.iter().filter(|row| !row.exited) {
             // A process that posts nothing has no times.
-            if row
-                .traffic
-                .latency
-                .as_ref()
-                .is_some_and(|latency| latency.count > 0)
-            {
+            let latency = row.traffic.latency.as_ref();
+            if latency.is_some_and(|latency| latency.count > 0) {
                 let mut process = self.0.remove(&row.uid).unwrap_or_default();
                 process.look(row, facts.mono_ns);
                 seen.insert(row.uid, process);
@@ -175,48 +171,28 @@ impl Latencies {
 }
 
 /// Processes whose work requests take longer and become fewer.
-pub(super) fn rises(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn rises(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     let limits = ctx.limits;
-    for row in &ctx.facts.processes {
-        let Some((before, now)) = ctx.history.latencies.0.get(&row.uid).and_then(Process::change) else {
-            continue;
-        };
-        let longer = now.p99_ns >= limits.latency_ratio * before.p99_ns
-            && now.p99_ns >= limits.latency_us as f64 * 1e3;
-        let fewer = now.wr_per_s <= limits.latency_rate * before.wr_per_s;
-        // Requests of another size take another time; a process that posts less has fewer outstanding.
-        let alike = (0.5..=2.0).contains(&(now.bytes_per_wr.max(1.0) / before.bytes_per_wr.max(1.0)))
-            && now.outstanding() >= before.outstanding() / 2.0;
-        let explained = [row.traffic.rnr_waits, row.traffic.retransmits]
-            .into_iter()
-            .any(|counter| growing(counter).is_some());
-        if !longer || !fewer || !alike || explained {
-            continue;
-        }
-        out.push(Symptom {
-            verdict: format!(
-                "Work requests of {} take longer and are fewer: p99 {} instead of {}, {} instead of {}",
-                words::process(row),
-                words::time(now.p99_ns),
-                words::time(before.p99_ns),
-                words::per_s(now.wr_per_s),
-                words::per_s(before.wr_per_s)
-            ),
-            evidence: vec![format!(
-                "about {} outstanding, {} before; {} bytes each",
-                words::number(now.outstanding()),
-                words::number(before.outstanding()),
-                words::number(now.bytes_per_wr)
-            )],
-            next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
-            short: "slow WRs".to_owned(),
-            since_ns: now.begin_ns,
-            victims: vec![row.uid],
-            ..ctx.symptom(
-                FindingId::LatencyRises,
-                Severity::Warning,
-                About::of_process(row.uid),
-            )
-        });
-    }
+    let (before, now) = ctx.history.latencies.0.get(&row.uid)?.change()?;
+    let longer =
+        now.p99_ns >= limits.latency_ratio * before.p99_ns && now.p99_ns >= limits.latency_us as f64 * 1e3;
+    let fewer = now.wr_per_s <= limits.latency_rate * before.wr_per_s;
+    // Requests of another size take another time; a process that posts less has fewer outstanding.
+    let alike = (0.5..=2.0).contains(&(now.bytes_per_wr.max(1.0) / before.bytes_per_wr.max(1.0)))
+        && now.outstanding() >= before.outstanding() / 2.0;
+    let causes = [row.traffic.rnr_waits, row.traffic.retransmits];
+    let explained = causes.into_iter().any(|counter| growing(counter).is_some());
+    let who = words::process(row);
+    let [p99, p99_before] = [&now, &before].map(|point| words::time(point.p99_ns));
+    let [rate, rate_before] = [&now, &before].map(|point| words::per_s(point.wr_per_s));
+    let [open, open_before] = [&now, &before].map(|point| words::number(point.outstanding()));
+    (longer && fewer && alike && !explained).then(|| Finding {
+        verdict: format!("Work requests of {who} take longer and are fewer: p99 {p99} instead of {p99_before}, {rate} instead of {rate_before}"),
+        evidence: vec![format!("about {open} outstanding, {open_before} before; {} bytes each", words::number(now.bytes_per_wr))],
+        next: "Ping the peer: slow too -> the network (pauses, other traffic); fast -> the CPUs of both ends (top: ksoftirqd, kworker)".into(),
+        short: "slow WRs".to_owned(),
+        since_mono_ns: now.begin_ns,
+        victims: vec![row.uid],
+        ..ctx.finding(FindingId::LatencyRises, About::of_process(row.uid))
+    })
 }

@@ -1,17 +1,16 @@
 //! Ports: state, errors, congestion, MTU, commands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::RuleContext;
 use crate::cause::CauseId;
 use crate::facts::{NamedCounter, PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::ib::{PhysState, PortState};
 use crate::input::NetdevDown;
 use crate::value::Source;
 use rdmatop_base::driver_log;
 use rdmatop_base::fabric;
-use rdmatop_base::order::Gather as _;
 use rdmatop_base::roce::payload;
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
@@ -69,101 +68,93 @@ fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
     (ShellWord::or(None, "INTERFACE"), where_it_is)
 }
 
+/// The same, or a place for what is not known.
+pub(super) fn interface_or_place(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
+    interface(ctx, port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()))
+}
+
 pub(super) fn rate_of(port: &PortRow, name: &str) -> Option<f64> {
     let row = port.counters.iter().find(|row| &*row.name == name)?;
     row.counter.rate
 }
 
-/// Ports of which any counter rises. Most ports of a large node are at rest, which spares the look-ups of
-/// many counters by name.
-fn moving<'a>(ctx: &RuleContext<'a>) -> impl Iterator<Item = &'a PortRow> {
-    let rises = |row: &NamedCounter| row.counter.rate.is_some_and(|rate| rate > 0.0);
-    let ports = ctx.facts.ports.iter();
-    ports.filter(move |port| port.counters.iter().any(rises))
+/// The rate of a counter that rises.
+pub(super) fn rising(port: &PortRow, name: &str) -> Option<f64> {
+    rate_of(port, name).filter(|rate| *rate > 0.0)
 }
 
 /// Ports that are not ACTIVE although processes have QPs on their device, or the kernel has connected ones.
-pub(super) fn state(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.facts.ports {
-        let Some(state) = port.state.filter(|state| !state.is_active()) else {
-            continue;
-        };
-        let own_ports = ctx
-            .facts
-            .ports
-            .iter()
-            .filter(|other| other.device_uid == port.device_uid);
-        // If the device has several ports, the processes' QPs may be on another one.
-        let mut users: Vec<_> = if own_ports.count() == 1 {
-            ctx.users(&port.device).collect()
-        } else {
-            Vec::new()
-        };
-        // A port that was ACTIVE before is not a spare one: it is taken for the one that they use.
-        let was_active = ctx.history.flaps.was_active(port);
-        if users.is_empty() && was_active {
-            users = ctx.holders(&port.device).collect();
-        }
-        let mut beside = ctx.consumers(port);
-        if users.is_empty() {
-            users = std::mem::take(&mut beside);
-        }
-        let are_listed = !users.is_empty();
-        if !are_listed && was_active {
-            users = ctx.openers(port.device_uid).collect();
-        }
-        // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make
-        // others when it is back.
-        if users.is_empty() {
-            let before = ctx.history.flaps.consumers(port);
-            users = before.filter_map(|uid| ctx.process(uid)).collect();
-        }
-        let [first, rest @ ..] = &users[..] else { continue };
-        let more = match rest.len() {
-            0 => String::new(),
-            more if first.kernel => format!(" and {more} more"),
-            1 => " and 1 more process".to_owned(),
-            more => format!(" and {more} more processes"),
-        };
-        let mut evidence = vec![format!("state {state}")];
-        evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
-        if !are_listed {
-            let words = if first.kernel {
-                "its QPs there are destroyed: it had them while the port was ACTIVE"
-            } else {
-                PAST_KERNEL
-            };
-            evidence.push(words.to_owned());
-        }
-        evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
-        let why = why_not_active(port, state).map_or_else(String::new, |why| format!(" ({why})"));
-        let ranks = ctx.ranks_behind(port.device_uid, &users);
-        let jobs: BTreeSet<_> = ranks.iter().map(|row| &row.workload).gather();
-        let whose = if jobs.len() > 1 { "their jobs" } else { "the job" };
-        let behind = match ranks.len() {
-            0 => String::new(),
-            1 => format!("; 1 more rank of {whose} moves nothing"),
-            more => format!("; {more} more ranks of {whose} move nothing"),
-        };
-        evidence.extend(who(&ranks).map(|who| format!("ranks that move nothing: {who}")));
-        out.push(Symptom {
-            verdict: format!(
-                "{} is {state}{why}: {}{more} cannot send or receive{behind}",
-                name(port),
-                words::process(first)
-            ),
-            evidence,
-            next: bring_up(ctx, port, state),
-            short: format!("port {state}"),
-            victims: users
-                .iter()
-                .chain(&beside)
-                .chain(&ranks)
-                .map(|row| row.uid)
-                .collect(),
-            ..ctx.symptom(FindingId::PortDown, Severity::Critical, About::of_port(port))
-        });
+pub(super) fn state(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let state = port.state.filter(|state| !state.is_active())?;
+    let of_device = |other: &&PortRow| other.device_uid == port.device_uid;
+    // If the device has several ports, the processes' QPs may be on another one.
+    let mut users: Vec<_> = if ctx.facts.ports.iter().filter(of_device).count() == 1 {
+        ctx.users(&port.device).collect()
+    } else {
+        Vec::new()
+    };
+    // A port that was ACTIVE before is not a spare one: it is taken for the one that they use.
+    let was_active = ctx.history.flaps.was_active(port);
+    if users.is_empty() && was_active {
+        users = ctx.holders(&port.device).collect();
     }
+    let mut beside = ctx.consumers(port);
+    if users.is_empty() {
+        users = std::mem::take(&mut beside);
+    }
+    let are_listed = !users.is_empty();
+    if !are_listed && was_active {
+        users = ctx.openers(port.device_uid).collect();
+    }
+    // Some destroy their QPs soon after the link is lost (`nvme_rdma_teardown_io_queues`), and make
+    // others when it is back.
+    if users.is_empty() {
+        let before = ctx.history.flaps.consumers(port);
+        users = before.filter_map(|uid| ctx.process(uid)).collect();
+    }
+    let [first, rest @ ..] = &users[..] else {
+        return None;
+    };
+    let more = match rest.len() {
+        0 => String::new(),
+        more if first.kernel => format!(" and {more} more"),
+        1 => " and 1 more process".to_owned(),
+        more => format!(" and {more} more processes"),
+    };
+    let mut evidence = vec![format!("state {state}")];
+    evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
+    evidence.extend((!are_listed).then(|| {
+        let words = if first.kernel {
+            "its QPs there are destroyed: it had them while the port was ACTIVE"
+        } else {
+            PAST_KERNEL
+        };
+        words.to_owned()
+    }));
+    evidence.extend(who(&beside).map(|who| format!("the kernel has QPs there, too: {who}")));
+    let why = why_not_active(port, state).map_or_else(String::new, |why| format!(" ({why})"));
+    let ranks = ctx.ranks_behind(port.device_uid, &users);
+    let is_one_job = ranks.windows(2).all(|two| two[0].workload == two[1].workload);
+    let whose = if is_one_job { "the job" } else { "their jobs" };
+    let behind = match ranks.len() {
+        0 => String::new(),
+        1 => format!("; 1 more rank of {whose} moves nothing"),
+        more => format!("; {more} more ranks of {whose} move nothing"),
+    };
+    evidence.extend(who(&ranks).map(|who| format!("ranks that move nothing: {who}")));
+    let victims = users.iter().chain(&beside).chain(&ranks);
+    Some(Finding {
+        verdict: format!(
+            "{} is {state}{why}: {}{more} cannot send or receive{behind}",
+            name(port),
+            words::process(first)
+        ),
+        evidence,
+        next: bring_up(ctx, port, state),
+        short: format!("port {state}"),
+        victims: victims.map(|row| row.uid).collect(),
+        ..ctx.finding(FindingId::PortDown, About::of_port(port))
+    })
 }
 
 fn why_not_active(port: &PortRow, state: PortState) -> Option<String> {
@@ -200,10 +191,7 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
         }
     };
     // A device of software has no cable.
-    let driver = ctx
-        .device(port.device_uid)
-        .and_then(|device| device.driver.as_deref());
-    let is_software = driver.and_then(Counted::of_driver).is_some();
+    let is_software = ctx.driver(port).and_then(Counted::of_driver).is_some();
     match port
         .netdev_down
         .filter(|why| !is_software || *why == NetdevDown::Off)
@@ -252,14 +240,14 @@ pub(super) fn down_counters_of_bond(port: &PortRow) -> impl Iterator<Item = &Nam
 /// Damaged packets per second of an Ethernet link, above which it has errors.
 const DAMAGED_PER_S: f64 = 1.0;
 
-/// Counters of a link, each with its limit per second.
-const ERRORS: &[(&str, f64, Severity)] = &[
-    ("local_link_integrity_errors", 0.0, Severity::Critical),
-    ("excessive_buffer_overrun_errors", 0.0, Severity::Critical),
-    ("link_error_recovery", 0.0, Severity::Warning),
-    ("symbol_error", 10.0, Severity::Warning),
-    ("port_rcv_errors", 10.0, Severity::Warning),
-    ("port_xmit_discards", 100.0, Severity::Warning),
+/// Counters of a link, each with its limit per second. Above the limit of the first two it does not work.
+const ERRORS: &[(&str, f64)] = &[
+    ("local_link_integrity_errors", 0.0),
+    ("excessive_buffer_overrun_errors", 0.0),
+    ("link_error_recovery", 0.0),
+    ("symbol_error", 10.0),
+    ("port_rcv_errors", 10.0),
+    ("port_xmit_discards", 100.0),
 ];
 
 /// The first of these processes, and how many more there are.
@@ -277,25 +265,37 @@ pub(super) fn used_by(users: &[&ProcessRow]) -> String {
     who(users).map_or_else(String::new, |who| format!("; used by {who}"))
 }
 
-pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(ctx) {
+/// A link that has trouble: what is wrong with it, before those who use it.
+fn troubled(ctx: &RuleContext<'_>, port: &PortRow, part: &str, verdict: &str) -> Finding {
+    let users = ctx.carried(port);
+    Finding {
+        verdict: format!("{verdict}{}", used_by(&users)),
+        victims: users.iter().map(|row| row.uid).collect(),
+        ..ctx.finding(FindingId::LinkErrors, About::of_port(port).part(part))
+    }
+}
+
+pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    for port in &ctx.facts.ports {
         damage(ctx, port, out);
         downs(ctx, port, out);
-        for (counter, limit, severity) in ERRORS {
-            let Some(row) = port.counters.iter().find(|row| &*row.name == *counter) else {
+        for (at, (counter, limit)) in ERRORS.iter().enumerate() {
+            let row = port.counters.iter().find(|row| &*row.name == *counter);
+            let Some(evidence) = row.and_then(|row| rose(row, *limit)) else {
                 continue;
             };
-            let Some(rate) = row.counter.rate.filter(|rate| rate > limit) else {
-                continue;
+            let (verdict, short) = if *counter == "port_xmit_discards" {
+                (
+                    format!("{} drops packets that it cannot send", name(port)),
+                    "drops on send",
+                )
+            } else {
+                (
+                    format!("The link of {} has errors ({counter})", name(port)),
+                    "link errors",
+                )
             };
-            let (place, users) = (name(port), ctx.carried(port));
-            let drops = *counter == "port_xmit_discards";
-            out.push(Symptom {
-                verdict: if drops {
-                    format!("{place} drops packets that it cannot send{}", used_by(&users))
-                } else {
-                    format!("The link of {place} has errors ({counter}){}", used_by(&users))
-                },
+            out.push(Finding {
                 next: interface(ctx, port).map_or_else(
                     || fabric::bad_links(&port.device, port.port),
                     |(netdev, more)| {
@@ -307,21 +307,21 @@ pub(super) fn errors(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                         )
                     },
                 ),
-                short: if drops { "drops on send" } else { "link errors" }.to_owned(),
-                victims: users.iter().map(|row| row.uid).collect(),
-                evidence: vec![rose(row, rate)],
-                ..ctx.symptom(FindingId::LinkErrors, *severity, About::of_port(port).part(*counter))
+                short: short.to_owned(),
+                evidence: vec![evidence],
+                severity: Severity::critical_if(at < 2),
+                ..troubled(ctx, port, counter, &verdict)
             });
         }
     }
 }
 
-fn rose(row: &NamedCounter, rate: f64) -> String {
+/// What a counter has that rises faster than this.
+pub(super) fn rose(row: &NamedCounter, limit: f64) -> Option<String> {
+    let rate = row.counter.rate.filter(|rate| *rate > limit)?;
     let (counter, total) = (&row.name, row.counter.total);
-    format!(
-        "{counter} {total} in all, {} when it last rose",
-        words::per_s(rate)
-    )
+    let rate = words::per_s(rate);
+    Some(format!("{counter} {total} in all, {rate} when it last rose"))
 }
 
 /// The link of a port in words, or that link of its bond whose counter this is, and its network device.
@@ -340,26 +340,18 @@ fn link_of(
 }
 
 /// Links that went down.
-fn downs(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
+fn downs(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Finding>) {
     let flaps = ctx.history.flaps.of(port, ctx.limits).is_some();
     // `link-flaps` says it already.
     let own = down_counter(port).filter(|_| !flaps);
     for row in down_counters_of_bond(port).chain(own) {
-        let Some(rate) = row.counter.rate.filter(|rate| *rate > 0.0) else {
-            continue;
-        };
+        let Some(evidence) = rose(row, 0.0) else { continue };
         let of_bond = row.name.contains(':');
-        let users = ctx.carried(port);
         let (link, netdev) = link_of(ctx, port, row);
-        // A process that lost packets or connections has findings of its own.
-        let (again, severity) = match port.is_active() {
-            true if of_bond => ("", Severity::Warning),
-            true => (" and is up again", Severity::Warning),
-            false => ("", Severity::Critical),
-        };
+        let is_up = port.is_active();
+        let again = if is_up && !of_bond { " and is up again" } else { "" };
         let part = if of_bond { &*row.name } else { LINK_DOWNED };
-        out.push(Symptom {
-            verdict: format!("The link of {link} went down{again}{}", used_by(&users)),
+        out.push(Finding {
             next: netdev.map_or_else(
                 || fabric::bad_links(&port.device, port.port),
                 |(netdev, more)| {
@@ -372,16 +364,16 @@ fn downs(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
                 },
             ),
             short: "link flapped".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            evidence: vec![rose(row, rate)],
-            ..ctx.symptom(FindingId::LinkErrors, severity, About::of_port(port).part(part))
+            evidence: vec![evidence],
+            // A process that lost packets or connections has findings of its own.
+            severity: Severity::critical_if(!is_up),
+            ..troubled(ctx, port, part, &format!("The link of {link} went down{again}"))
         });
     }
 }
 
 /// Links of Ethernet on which packets arrive damaged.
-fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
-    let rises = |row: &NamedCounter, limit: f64| row.counter.rate.is_some_and(|rate| rate > limit);
+fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Finding>) {
     let member = |row: &NamedCounter| {
         row.name
             .split_once(':')
@@ -390,26 +382,22 @@ fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
     };
     let mut links: BTreeMap<String, Vec<&NamedCounter>> = BTreeMap::new();
     for row in port.counters.iter().filter(|_| !is_infiniband(port)) {
-        if wire_errors::is_damage(without_member(&row.name)) && rises(row, DAMAGED_PER_S) {
+        if wire_errors::is_damage(without_member(&row.name)) && rose(row, DAMAGED_PER_S).is_some() {
             links.entry(member(row)).or_default().push(row);
         }
     }
     // A link that comes up counts errors until both ends agree.
     let downs = down_counters_of_bond(port).chain(down_counter(port));
-    for down in downs.filter(|row| rises(row, 0.0)) {
+    for down in downs.filter(|row| rose(row, 0.0).is_some()) {
         links.remove(&member(down));
     }
     // The counters may be read only some time after it came up.
     links.retain(|member, _| !ctx.history.flaps.settles(port, member, ctx.facts.mono_ns));
     for (member, rows) in links {
-        let Some(first) = rows.first() else { continue };
-        let (users, (link, netdev)) = (ctx.carried(port), link_of(ctx, port, first));
-        out.push(Symptom {
-            verdict: format!(
-                "Packets arrive damaged on the link of {link} ({}){}",
-                without_member(&first.name),
-                used_by(&users)
-            ),
+        let (link, netdev) = link_of(ctx, port, rows[0]);
+        let counter = without_member(&rows[0].name);
+        let verdict = format!("Packets arrive damaged on the link of {link} ({counter})");
+        out.push(Finding {
             next: netdev.map_or_else(NextStep::default, |(netdev, more)| {
                 step!(
                     "sudo ethtool -m {}   # optical power below its low alarm -> clean the fibre, or change it or the transceiver, which ends the job   # else -> \
@@ -420,64 +408,42 @@ fn damage(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Symptom>) {
                 )
             }),
             short: "damaged packets".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            evidence: rows
-                .iter()
-                .filter_map(|row| Some(rose(row, row.counter.rate?)))
-                .collect(),
-            ..ctx.symptom(
-                FindingId::LinkErrors,
-                Severity::Warning,
-                About::of_port(port).part(format!("damage:{member}")),
-            )
+            evidence: rows.iter().filter_map(|row| rose(row, 0.0)).collect(),
+            ..troubled(ctx, port, &format!("damage:{member}"), &verdict)
         });
     }
 }
 
 /// Ports that ignore notifications of congestion, or send none.
-pub(super) fn congestion(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(ctx).filter(|port| !is_infiniband(port)) {
-        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
-        let (verdict, evidence, which) = if let Some(rate) = grows("rp_cnp_ignored") {
-            (
-                format!(
-                    "{} ignores congestion notifications: it does not slow down",
-                    name(port)
-                ),
-                format!("rp_cnp_ignored {}", words::per_s(rate)),
-                "roce_rp",
-            )
-        } else if let (Some(marked), Some(0.0)) =
-            (grows("np_ecn_marked_roce_packets"), rate_of(port, "np_cnp_sent"))
-        {
-            (
-                format!(
-                    "{} receives packets marked by ECN and sends no congestion notification",
-                    name(port)
-                ),
-                format!(
-                    "np_ecn_marked_roce_packets {}, np_cnp_sent 0/s",
-                    words::per_s(marked)
-                ),
-                "roce_np",
-            )
-        } else {
-            continue;
-        };
-        out.push(Symptom {
-            verdict,
-            evidence: vec![evidence],
-            next: step!(
-                "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
-                 echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
-                interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev),
-                which,
-                ShellWord::device(&port.device)
-            ),
-            short: "ECN ignored".to_owned(),
-            ..ctx.symptom(FindingId::Congestion, Severity::Warning, About::of_port(port))
-        });
-    }
+pub(super) fn congestion(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let (does, evidence, which) = if let Some(rate) = rising(port, "rp_cnp_ignored") {
+        (
+            "ignores congestion notifications: it does not slow down",
+            format!("rp_cnp_ignored {}", words::per_s(rate)),
+            "roce_rp",
+        )
+    } else {
+        let marked = words::per_s(rising(port, "np_ecn_marked_roce_packets")?);
+        rate_of(port, "np_cnp_sent").filter(|rate| *rate <= 0.0)?;
+        (
+            "receives packets marked by ECN and sends no congestion notification",
+            format!("np_ecn_marked_roce_packets {marked}, np_cnp_sent 0/s"),
+            "roce_np",
+        )
+    };
+    (!is_infiniband(port)).then(|| Finding {
+        verdict: format!("{} {does}", name(port)),
+        evidence: vec![evidence],
+        next: step!(
+            "cat /sys/class/net/{}/ecn/{}/enable/*   # by priority, 0 to 7; 0 for the one that RoCE uses -> switch it on until the next boot: \
+             echo 1 | sudo tee that file   # no such files -> the kernel's own driver: sudo mlxconfig -d {} q | grep ROCE_CC_PRIO_MASK",
+            interface_or_place(ctx, port).0,
+            which,
+            ShellWord::device(&port.device)
+        ),
+        short: "ECN ignored".to_owned(),
+        ..ctx.finding(FindingId::Congestion, About::of_port(port))
+    })
 }
 
 /// Whether the MTU of a port's network device limits its packets: those of iWARP are in a stream of TCP.
@@ -486,58 +452,36 @@ fn has_mtu_of_roce(port: &PortRow) -> bool {
 }
 
 /// Ethernet ports whose MTU is too small for RoCE packets of 4096 bytes.
-pub(super) fn mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.facts.ports {
-        let (Some(rate), Some(mtu)) = (port.rate_bps, port.netdev_mtu) else {
-            continue;
-        };
-        let active = port.is_active();
-        let roce = has_mtu_of_roce(port);
-        let payload = payload(mtu).map_or(0, u64::from);
-        let small = rate >= ctx.limits.mtu_rate_bps && payload < ctx.limits.payload_bytes;
-        if !active || !roce || !small {
-            continue;
-        }
-        let by_process = ctx.users(&port.device).next().is_some();
-        let consumers = ctx.consumers(port);
-        if !by_process && consumers.is_empty() {
-            continue;
-        }
-        let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
-        let interface = ShellWord::or(port.netdev.as_deref(), "NETDEV");
-        let mut evidence = vec![format!(
-            "{} of {} Gb/s, MTU {mtu} of {netdev}",
-            name(port),
-            rate / 1_000_000_000
-        )];
-        evidence.extend(who(&consumers).map(|who| format!("the kernel has QPs there: {who}")));
-        out.push(Symptom {
-            verdict: format!(
-                "{netdev} has MTU {mtu}: packets of {} carry {payload} bytes, {} are possible",
-                name(port),
-                ctx.limits.payload_bytes
-            ),
-            evidence,
-            next: if by_process {
-                step!(
-                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; then restart the job",
-                    interface
-                )
-            } else {
-                step!(
-                    "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; connections of the \
-                     kernel keep their packet size until they are mounted or connected anew",
-                    interface
-                )
-            },
-            short: format!("MTU {mtu}"),
-            ..ctx.symptom(FindingId::SmallMtu, Severity::Warning, About::of_port(port))
-        });
+pub(super) fn mtu(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let (rate, mtu) = (port.rate_bps?, port.netdev_mtu?);
+    let payload = payload(mtu).map_or(0, u64::from);
+    let small = rate >= ctx.limits.mtu_rate_bps && payload < ctx.limits.payload_bytes;
+    let consumers = ctx.consumers(port);
+    let is_used = ctx.users(&port.device).next().is_some() || !consumers.is_empty();
+    if !port.is_active() || !has_mtu_of_roce(port) || !small || !is_used {
+        return None;
     }
+    let netdev = port.netdev.as_deref().unwrap_or("NETDEV");
+    let (place, gb, most) = (name(port), rate / 1_000_000_000, ctx.limits.payload_bytes);
+    let mut evidence = vec![format!("{place} of {gb} Gb/s, MTU {mtu} of {netdev}")];
+    evidence.extend(who(&consumers).map(|who| format!("the kernel has QPs there: {who}")));
+    Some(Finding {
+        verdict: format!(
+            "{netdev} has MTU {mtu}: packets of {place} carry {payload} bytes, {most} are possible"
+        ),
+        evidence,
+        next: step!(
+            "sudo ip link set dev {} mtu 9000   # until the next boot; as much on the switches first, then on all hosts; what is connected \
+             keeps its packet size: start, mount or connect it anew",
+            ShellWord::or(port.netdev.as_deref(), "NETDEV")
+        ),
+        short: format!("MTU {mtu}"),
+        ..ctx.finding(FindingId::SmallMtu, About::of_port(port))
+    })
 }
 
 /// QPs whose packets carry less than their port has room for.
-pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     // One symptom for the QPs of one process on one port, with the smallest of their MTUs.
     let mut small: BTreeMap<(u64, u32, u64), (u32, u64)> = BTreeMap::new();
     for (path, qps) in ctx.judgement.paths() {
@@ -560,19 +504,12 @@ pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
         ) else {
             continue;
         };
-        out.push(Symptom {
-            verdict: format!(
-                "{} of {} on {} {} a path MTU of {mtu}, the port has room for {room}",
-                words::count(qps, "QP"),
-                words::process(owner),
-                name(row),
-                if qps == 1 { "has" } else { "have" },
-            ),
-            evidence: vec![format!(
-                "MTU {} of {}",
-                row.netdev_mtu.unwrap_or(0),
-                row.netdev.as_deref().unwrap_or("its network device")
-            )],
+        let (many, who, place) = (words::count(qps, "QP"), words::process(owner), name(row));
+        let have = if qps == 1 { "has" } else { "have" };
+        let netdev = row.netdev.as_deref().unwrap_or("its network device");
+        out.push(Finding {
+            verdict: format!("{many} of {who} on {place} {have} a path MTU of {mtu}, the port has room for {room}"),
+            evidence: vec![format!("MTU {} of {netdev}", row.netdev_mtu.unwrap_or(0))],
             next: step!(
                 "ip link   # on the peers: a smaller mtu there -> sudo ip link set dev NETDEV mtu 9000 (until the next boot; on the switches first)   # else {}",
                 if owner.kernel {
@@ -582,15 +519,8 @@ pub(super) fn path_mtu(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 }
             ),
             short: format!("path MTU {mtu}"),
-            since_ns: ctx.facts.mono_ns,
-            ..ctx.symptom(
-                FindingId::SmallMtu,
-                Severity::Warning,
-                About {
-                    process: Some(process),
-                    ..About::of_port(row).part("path")
-                },
-            )
+            since_mono_ns: ctx.facts.mono_ns,
+            ..ctx.finding(FindingId::SmallMtu, About::of_port(row).part("path").by(process))
         });
     }
 }
@@ -604,80 +534,58 @@ fn room(ctx: &RuleContext<'_>, device: u64, port: u32) -> Option<u32> {
 }
 
 /// InfiniBand ports that have data and may not send it, because the other end of the link gives no credits.
-pub(super) fn waits(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in moving(ctx).filter(|port| is_infiniband(port)) {
-        let (Some(ticks), Some(rate), Some(lanes)) =
-            (rate_of(port, "port_xmit_wait"), port.rate_bps, port.lanes)
-        else {
-            continue;
-        };
-        // A tick is taken as the shortest possible: the time of one symbol (one byte) of a lane.
-        let share = (ticks * f64::from(lanes) / (rate as f64 / 8.0)).min(1.0);
-        if share < ctx.limits.wait_share {
-            continue;
-        }
-        let users = ctx.carried(port);
-        let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
-        let mut evidence = vec![format!(
-            "port_xmit_wait {}, a tick taken as one symbol time",
-            words::per_s(ticks)
-        )];
-        evidence.extend(sent.map(|bytes| {
-            format!(
-                "it sends {} of {}",
-                words::bits(bytes),
-                words::bits(rate as f64 / 8.0)
-            )
-        }));
-        out.push(Symptom {
-            verdict: format!(
-                "{} has data and waits at least {} of the time to send it: the fabric or a receiver is congested{}",
-                name(port),
-                words::percent(share),
-                used_by(&users)
-            ),
-            evidence,
-            next: step!(
-                "sudo ibdiagnet -i {} -p {} -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver",
-                ShellWord::device(&port.device),
-                port.port
-            ),
-            short: "IB congestion".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            ..ctx.symptom(FindingId::IbCongestion, Severity::Warning, About::of_port(port))
-        });
+pub(super) fn waits(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let ticks = rate_of(port, "port_xmit_wait").filter(|_| is_infiniband(port))?;
+    let (rate, lanes) = (port.capacity()?, port.lanes?);
+    // A tick is taken as the shortest possible: the time of one symbol (one byte) of a lane.
+    let share = (ticks * f64::from(lanes) / rate).min(1.0);
+    if share < ctx.limits.wait_share {
+        return None;
     }
+    let users = ctx.carried(port);
+    let sent = port.any_tx_bytes().and_then(|sent| sent.rate);
+    let sent = sent.map(|bytes| format!("it sends {} of {}", words::bits(bytes), words::bits(rate)));
+    let (place, share, used) = (name(port), words::percent(share), used_by(&users));
+    let waits = words::per_s(ticks);
+    let waits = format!("port_xmit_wait {waits}, a tick taken as one symbol time");
+    Some(Finding {
+        verdict: format!(
+            "{place} has data and waits at least {share} of the time to send it: the fabric or a receiver is congested{used}"
+        ),
+        evidence: std::iter::once(waits).chain(sent).collect(),
+        next: step!(
+            "sudo ibdiagnet -i {} -p {} -P all=1   # which switch ports wait too: the last one on the way leads to the slow receiver",
+            ShellWord::device(&port.device),
+            port.port
+        ),
+        short: "IB congestion".to_owned(),
+        victims: users.iter().map(|row| row.uid).collect(),
+        ..ctx.finding(FindingId::IbCongestion, About::of_port(port))
+    })
 }
 
 /// Commands of a driver that its device refuses, or does not answer. Counters of single verbs, as
 /// `reg_mr_err`, say neither: they also count what the driver itself refuses, memory that cannot be pinned
 /// and flags that libfabric tries at each start (`efa_reg_mr`, efa_verbs.c).
-pub(super) fn commands(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    const COUNTERS: [(&str, Severity); 2] = [
-        ("no_completion_cmds", Severity::Critical),
-        ("cmds_err", Severity::Warning),
-    ];
-    for port in moving(ctx) {
-        let grows = |name| rate_of(port, name).filter(|rate| *rate > 0.0);
-        let found = COUNTERS
-            .into_iter()
-            .find_map(|(name, severity)| Some((name, severity, grows(name)?)));
-        let Some((counter, severity, rate)) = found else {
-            continue;
-        };
-        let is_silent = severity == Severity::Critical;
-        let does = if is_silent { "does not answer" } else { "refuses" };
-        out.push(Symptom {
-            verdict: format!("{} {does} commands of its driver ({counter})", port.device),
-            evidence: vec![format!("{counter} {}", words::per_s(rate))],
-            next: if is_silent {
-                "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
-                    .into()
-            } else {
-                driver_log::command()
-            },
-            short: counter.to_owned(),
-            ..ctx.symptom(FindingId::AdminErrors, severity, About::of_port(port))
-        });
-    }
+pub(super) fn commands(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let silent = rising(port, "no_completion_cmds");
+    let rate = silent.or_else(|| rising(port, "cmds_err"))?;
+    let (counter, does, next) = if silent.is_some() {
+        (
+            "no_completion_cmds",
+            "does not answer",
+            "sudo dmesg | tail -50   # errors of the driver -> keep them for the vendor, then reset the NIC or reboot; again -> firmware, vendor"
+                .into(),
+        )
+    } else {
+        ("cmds_err", "refuses", driver_log::command())
+    };
+    Some(Finding {
+        verdict: format!("{} {does} commands of its driver ({counter})", port.device),
+        evidence: vec![format!("{counter} {}", words::per_s(rate))],
+        next,
+        short: counter.to_owned(),
+        severity: Severity::critical_if(silent.is_some()),
+        ..ctx.finding(FindingId::AdminErrors, About::of_port(port))
+    })
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::link::{interface, is_infiniband, name, rate_of, used_by, who};
+use super::link::{interface, is_infiniband, name, rate_of, rising, used_by, who};
 use super::pauses::is_outside;
 use super::{RuleContext, growing};
 use crate::facts::{PortRow, ProcessRow, QpRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::input::EbpfState;
 use crate::judgement::{Peer, is_of_the_core};
 use rdmatop_base::order::Ordered as _;
@@ -16,129 +16,116 @@ use rdmatop_base::step::{NextStep, ShellWord, step};
 /// Packets that arrive twice, for each round of retransmission, below which none came out of order.
 const SELDOM: f64 = 0.2;
 
-/// What shows where in its InfiniBand fabric packets of a port are lost.
-fn scan(port: &PortRow) -> NextStep {
-    step!(
-        "sudo ibdiagnet -i {} -p {}   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send \
-         -> the link or the host behind them is too slow",
-        ShellWord::device(&port.device),
-        port.port
-    )
-}
-
 /// Packets that are sent again.
-pub(super) fn loss(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     // Ports are read before programs are attached; until then nothing is known of the QP that may explain it.
     if matches!(ctx.facts.health.ebpf, EbpfState::Starting) {
-        return;
+        return None;
     }
-    for port in &ctx.facts.ports {
-        let (again, packets) = match (growing(port.retransmits), growing(port.retries)) {
-            (Some(rate), _) => (rate, true),
-            // A round repeats one packet or many.
-            (None, Some(rate)) => (rate, false),
-            (None, None) => continue,
-        };
-        let Some(sent) = growing(port.tx_packets) else {
-            continue;
-        };
-        if is_little(ctx, again, sent) {
-            continue;
-        }
-        let twice = ArrivedTwice::of(ctx, port);
-        let all = again;
-        let again = all * (1.0 - twice.share);
-        let share = again / sent;
-        // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
-        // QPs name those.
-        let mut stuck = ctx.judgement.stuck();
-        let waits = stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats());
-        if waits
-            || growing(port.rnr_naks).is_some()
-            || is_little(ctx, again, sent)
-            || only_waits(ctx, port)
-            || is_outside(ctx, port)
-        {
-            continue;
-        }
-        let users = ctx.carried(port);
-        let (place, rate) = (name(port), words::per_s(again));
-        // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
-        // gets it twice.
-        let rounds = growing(port.retries).unwrap_or(again);
-        let lost = if twice.known && all * twice.share < SELDOM * rounds {
-            "lost"
-        } else {
-            "lost or out of order"
-        };
-        let what = if packets {
-            "packets sent again"
-        } else {
-            "rounds of retransmission"
-        };
-        let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
-        let peers = Peers::of(ctx, port);
-        let (to, by) = (peers.to(), peers.by(&users));
-        // One that is missed makes the sender repeat all that it sent behind it.
-        let missed = rounds / (sent - all).max(rounds);
-        let verdict = if packets && rounds < again {
-            evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
-            format!(
-                "About {} of the packets from {place}{to} are {lost}, and {} of what it sends is sent again for them{by}",
-                words::percent(missed),
-                words::percent(share)
-            )
-        } else {
-            let how = if packets {
-                format!("{} are sent again", words::percent(share))
-            } else {
-                format!("{} retransmissions/s", words::number(again))
-            };
-            format!("Packets from {place}{to} are {lost} ({how}){by}")
-        };
-        evidence.extend(peers.list().into_iter().chain(impaired(port)));
-        let severity = if share >= 10.0 * ctx.limits.loss_share {
-            Severity::Critical
-        } else {
-            Severity::Warning
-        };
-        out.push(Symptom {
-            verdict,
-            evidence,
-            next: if ctx.driver(port) == Some("efa") {
-                // There is no switch to set, and no PFC: SRD spreads its packets over many ways.
-                step!(
-                    "rdma statistic show link {}/{}   # here and on the peer: rx_drops grows -> that host is slow   # it does not -> the provider's network drops: EFA sends again by other ways, and nothing is to be set; for long -> its support",
-                    ShellWord::device(&port.device),
-                    port.port
-                )
-            } else if is_infiniband(port) {
-                scan(port)
-            } else if let Some((netdev, more)) = interface(ctx, port) {
-                step!(
-                    "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
-                    netdev,
-                    more
-                )
-            } else {
-                step!(
-                    "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways",
-                    ShellWord::device(&port.device),
-                    port.port
-                )
-            },
-            short: "packet loss".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            ..ctx.symptom(FindingId::Loss, severity, About::of_port(port))
-        });
+    // A round repeats one packet or many.
+    let (packets, retries) = (growing(port.retransmits), growing(port.retries));
+    let (all, sent) = (packets.or(retries)?, growing(port.tx_packets)?);
+    let is_little = |again: f64| again < ctx.limits.loss_per_s || again / sent < ctx.limits.loss_share;
+    if is_little(all) {
+        return None;
     }
+    let twice = ArrivedTwice::of(ctx, port);
+    let again = all * (1.0 - twice.share);
+    // A sender without a receive buffer at its peer, or without a peer, starts again, too: the rules of
+    // QPs name those.
+    let mut stuck = ctx.judgement.stuck();
+    if stuck.any(|qp| qp.device == port.device && qp.stuck.reason.repeats())
+        || growing(port.rnr_naks).is_some()
+        || is_little(again)
+        || only_waits(ctx, port)
+        || is_outside(ctx, port)
+    {
+        return None;
+    }
+    let users = ctx.carried(port);
+    let (place, rate, share) = (name(port), words::per_s(again), again / sent);
+    // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
+    // gets it twice.
+    let rounds = retries.unwrap_or(again);
+    let lost = if twice.known && all * twice.share < SELDOM * rounds {
+        "lost"
+    } else {
+        "lost or out of order"
+    };
+    let what = if packets.is_some() {
+        "packets sent again"
+    } else {
+        "rounds of retransmission"
+    };
+    let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
+    let peers = Peers::of(ctx, port);
+    let (to, by) = (peers.to(), peers.by(&users));
+    let again_share = words::percent(share);
+    // One that is missed makes the sender repeat all that it sent behind it.
+    let missed = rounds / (sent - all).max(rounds);
+    let verdict = if packets.is_some() && rounds < again {
+        evidence.push(format!("{} rounds of retransmission", words::per_s(rounds)));
+        let missed = words::percent(missed);
+        format!(
+            "About {missed} of the packets from {place}{to} are {lost}, and {again_share} of what it sends is sent again for them{by}"
+        )
+    } else {
+        let how = if packets.is_some() {
+            format!("{again_share} are sent again")
+        } else {
+            format!("{} retransmissions/s", words::number(again))
+        };
+        format!("Packets from {place}{to} are {lost} ({how}){by}")
+    };
+    evidence.extend(peers.list().into_iter().chain(impaired(port)));
+    Some(Finding {
+        verdict,
+        evidence,
+        next: where_lost(ctx, port),
+        short: "packet loss".to_owned(),
+        victims: users.iter().map(|row| row.uid).collect(),
+        severity: Severity::critical_if(share >= 10.0 * ctx.limits.loss_share),
+        ..ctx.finding(FindingId::Loss, About::of_port(port))
+    })
+}
+
+/// What shows where packets of a port are lost.
+fn where_lost(ctx: &RuleContext<'_>, port: &PortRow) -> NextStep {
+    let device = ShellWord::device(&port.device);
+    if ctx.driver(port) == Some("efa") {
+        // There is no switch to set, and no PFC: SRD spreads its packets over many ways.
+        return step!(
+            "rdma statistic show link {}/{}   # here and on the peer: rx_drops grows -> that host is slow   # it does not -> the provider's network drops: EFA sends again by other ways, and nothing is to be set; for long -> its support",
+            device,
+            port.port
+        );
+    }
+    if is_infiniband(port) {
+        return step!(
+            "sudo ibdiagnet -i {} -p {}   # links with receive errors -> change cable or transceiver there   # ports that discard what they are to send \
+             -> the link or the host behind them is too slow",
+            device,
+            port.port
+        );
+    }
+    let Some((netdev, more)) = interface(ctx, port) else {
+        return step!(
+            "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways",
+            device,
+            port.port
+        );
+    };
+    step!(
+        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+        netdev,
+        more
+    )
 }
 
 /// Of EFA: how often its device took back how much a connection to a peer may send.
 fn impaired(port: &PortRow) -> Option<String> {
     const COUNTER: &str = "impaired_remote_conn_events";
-    let rate = rate_of(port, COUNTER).filter(|rate| *rate > 0.0)?;
-    let rate = words::per_s(rate);
+    let rate = words::per_s(rising(port, COUNTER)?);
     Some(format!(
         "{COUNTER} {rate}: the device lets connections to peers send less"
     ))
@@ -251,21 +238,17 @@ fn peer_name(ctx: &RuleContext<'_>, peer: Peer<'_>) -> String {
     owner.map_or_else(|| peer.name(), |owner| format!("{mark}{}", words::process(owner)))
 }
 
-fn is_little(ctx: &RuleContext<'_>, again: f64, sent: f64) -> bool {
-    again < ctx.limits.loss_per_s || again / sent < ctx.limits.loss_share
-}
-
 /// Whether the QPs of a port's device are counted, and none of them both sends again and finishes work. The
 /// peer of such a QP may be gone; that it waits is known only after some seconds, and until then it is not
 /// called loss.
 fn only_waits(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
-    let counted = ctx
-        .device(port.device_uid)
-        .is_some_and(|device| device.datapath.is_some());
-    counted
-        && !ctx
-            .qps_on(port.device_uid)
-            .any(|qp| growing(qp.traffic.retransmits).is_some() && growing(qp.traffic.tx_wr).is_some())
+    let device = ctx.device(port.device_uid);
+    let finishes = |qp: &QpRow| {
+        growing(qp.traffic.retransmits)
+            .and(growing(qp.traffic.tx_wr))
+            .is_some()
+    };
+    device.is_some_and(|device| device.datapath.is_some()) && !ctx.qps_on(port.device_uid).any(finishes)
 }
 
 /// Of what the QPs of a port send again, what receivers on this host had got before.
@@ -283,17 +266,12 @@ impl ArrivedTwice {
     /// no duplicates.
     fn of(ctx: &RuleContext<'_>, port: &PortRow) -> Self {
         // Of each QP that sends again: its device, that of its peer, and how much.
-        let resending: Vec<_> = ctx
-            .facts
-            .qps
-            .iter()
-            .filter(|qp| !qp.exited)
-            .filter_map(|qp| {
-                let rate = growing(qp.traffic.retransmits)?;
-                let to = ctx.peer(qp).and_then(|peer| peer.device_uid);
-                Some((qp.device_uid, to, rate))
-            })
-            .collect();
+        let resending = ctx.live_qps().filter_map(|qp| {
+            let rate = growing(qp.traffic.retransmits)?;
+            let to = ctx.peer(qp).and_then(|peer| peer.device_uid);
+            Some((qp.device_uid, to, rate))
+        });
+        let resending: Vec<_> = resending.collect();
         let mut to_each: BTreeMap<u64, f64> = BTreeMap::new();
         for (_, to, rate) in &resending {
             if let Some(to) = to {

@@ -24,11 +24,10 @@ mod tcp;
 mod unanswered;
 mod verbs;
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{About, FindingId, Limits, Severity, Symptom};
+use super::{About, Finding, FindingId, Limits};
 use crate::facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow, Unlisted, VerbRow};
 use crate::ib::QpType;
 use crate::judgement::{Judgement, Peer, is_of_the_core};
@@ -44,29 +43,10 @@ pub(super) struct RuleContext<'a> {
     pub(super) facts: &'a Facts,
     pub(super) judgement: &'a Judgement,
     pub(super) limits: &'a Limits,
-    history: &'a RuleHistory,
-    /// Devices with QPs whose RNR waits are counted.
-    counted: OnceCell<BTreeSet<u64>>,
-    rails: OnceCell<Vec<Vec<&'a PortRow>>>,
+    pub(super) history: &'a RuleHistory,
 }
 
 impl<'a> RuleContext<'a> {
-    pub(super) fn new(
-        facts: &'a Facts,
-        judgement: &'a Judgement,
-        limits: &'a Limits,
-        history: &'a RuleHistory,
-    ) -> Self {
-        Self {
-            facts,
-            judgement,
-            limits,
-            history,
-            counted: OnceCell::new(),
-            rails: OnceCell::new(),
-        }
-    }
-
     pub(super) fn process(&self, uid: u64) -> Option<&'a ProcessRow> {
         self.facts.processes.iter().find(|row| row.uid == uid)
     }
@@ -148,29 +128,25 @@ impl<'a> RuleContext<'a> {
         let is_like = |row: &ProcessRow, user: &ProcessRow| {
             row.comm == user.comm && is_collective(row) && is_collective(user) && job_of(row) == job_of(user)
         };
-        let connected = OnceCell::new();
-        let is_connected = |uid: u64| {
-            let all = connected.get_or_init(|| self.connected_to(device_uid, &user_uids));
-            all.contains(&uid)
-        };
+        let connected = self.connected_to(device_uid, &user_uids);
         live(self.facts)
             .filter(|row| row.qps > 0 && !user_uids.contains(&row.uid) && is_still(row))
             .filter(|row| job_of(row).is_some_and(|job| jobs.contains(job)))
-            .filter(|row| users.iter().any(|user| is_like(row, user)) || is_connected(row.uid))
+            .filter(|row| users.iter().any(|user| is_like(row, user)) || connected.contains(&row.uid))
             .collect()
     }
 
     /// Processes with a QP whose peer is surely a QP of one of `users` on a device of this host.
     fn connected_to(&self, device_uid: u64, users: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let qps = self.facts.qps.iter().filter(|qp| !qp.exited);
-        let leads_there = |qp: &&Arc<QpRow>| match self.peer_of(qp) {
+        let leads_there = |qp: &&QpRow| match self.peer_of(qp) {
             Some(Peer::Here { qp: peer, sure: true }) => {
                 peer.device_uid == Some(device_uid)
                     && peer.process_uid.is_some_and(|uid| users.contains(&uid))
             }
             _ => false,
         };
-        qps.filter(leads_there).filter_map(|qp| qp.process_uid).gather()
+        let qps = self.live_qps().filter(leads_there);
+        qps.filter_map(|qp| qp.process_uid).gather()
     }
 
     /// The process of a row in which the uid may be unknown.
@@ -185,6 +161,16 @@ impl<'a> RuleContext<'a> {
     fn qps_on(&self, device_uid: u64) -> impl Iterator<Item = &'a QpRow> {
         let qps = self.facts.qps.iter().map(|qp| &**qp);
         qps.filter(move |qp| qp.device_uid == Some(device_uid))
+    }
+
+    fn live_qps(&self) -> impl Iterator<Item = &'a QpRow> {
+        let qps = self.facts.qps.iter().map(|qp| &**qp);
+        qps.filter(|qp| !qp.exited)
+    }
+
+    fn qps_of(&self, process_uid: u64) -> impl Iterator<Item = &'a QpRow> + Clone {
+        let qps = self.facts.qps.iter().map(|qp| &**qp);
+        qps.filter(move |qp| qp.process_uid == Some(process_uid))
     }
 
     fn active_ports(&self) -> impl Iterator<Item = &'a PortRow> {
@@ -221,34 +207,14 @@ impl<'a> RuleContext<'a> {
         ports.peek().is_some() && ports.all(link::is_infiniband)
     }
 
-    /// Whether RNR waits are counted for a QP of this device. The first call looks at all QPs.
-    fn counts_rnr_waits(&self, device_uid: u64) -> bool {
-        let of_qps = || {
-            let counted = self.facts.qps.iter().filter(|qp| qp.traffic.rnr_waits.is_some());
-            counted.filter_map(|qp| qp.device_uid).collect()
-        };
-        self.counted.get_or_init(of_qps).contains(&device_uid)
-    }
-
-    /// ACTIVE ports by driver and link layer, where there are three or more.
-    fn rails(&self) -> &[Vec<&'a PortRow>] {
-        self.rails.get_or_init(|| rails::groups(self))
+    /// The same of the devices of a process.
+    fn is_on_infiniband(&self, row: &ProcessRow) -> bool {
+        self.only_infiniband(row.devices.iter().map(|name| &**name))
     }
 
     /// A symptom that rates of this snapshot show; its words are still empty.
-    fn symptom(&self, id: FindingId, severity: Severity, about: About) -> Symptom {
-        Symptom {
-            id,
-            severity,
-            about,
-            since_ns: self.interval_begin(),
-            verdict: String::new(),
-            evidence: Vec::new(),
-            next: NextStep::default(),
-            short: String::new(),
-            victims: Vec::new(),
-            taker: None,
-        }
+    fn finding(&self, id: FindingId, about: About) -> Finding {
+        Finding::of(id, about, self.interval_begin())
     }
 
     /// Begin of the interval for which rates are computed, ns.
@@ -303,51 +269,69 @@ fn growing(counter: Option<Counter>) -> Option<f64> {
     counter.and_then(Counter::certain_rate).filter(|rate| *rate > 0.0)
 }
 
-pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
-    const RULES: &[fn(&RuleContext<'_>, &mut Vec<Symptom>)] = &[
-        receiver::not_ready,
-        receiver::of_port,
-        qps::stuck,
-        qps::completions,
-        qps::overflows,
-        verbs::fail,
-        verbs::churn,
-        verbs::reconnects,
-        objects::leak,
-        memory::growth,
-        mappings::nearly_all,
-        headroom::devices,
-        objects::removal,
-        link::state,
-        link::errors,
-        requests::failed,
-        requests::unresponsive,
-        flaps::flaps,
-        loss::loss,
-        link::congestion,
-        pauses::storm,
-        pauses::class,
-        link::waits,
-        link::mtu,
-        link::path_mtu,
-        queue::full,
-        latency::rises,
-        link::commands,
-        nic::pcie,
-        nic::logged,
-        nic::roce_v1,
-        nic::setup,
-        rails::slow,
-        rails::load,
-        share::queue_pairs,
-        far::nic,
-        lag::imbalance,
-        lag::without_link,
-        tcp::fallback,
-    ];
-    let mut out = Vec::new();
+/// A rule, by what it looks at.
+enum Rule {
+    Port(for<'a> fn(&RuleContext<'a>, &'a PortRow) -> Option<Finding>),
+    /// A process, also one that has ended, or a module of the kernel.
+    Process(for<'a> fn(&RuleContext<'a>, &'a ProcessRow) -> Option<Finding>),
+    Device(for<'a> fn(&RuleContext<'a>, &'a DeviceRow) -> Option<Finding>),
+    /// Calls of this verb by a process.
+    Calls(&'static str, fn(&RuleContext<'_>, &VerbRow) -> Option<Finding>),
+    Whole(fn(&RuleContext<'_>, &mut Vec<Finding>)),
+}
+
+const RULES: &[Rule] = &[
+    Rule::Whole(receiver::not_ready),
+    Rule::Port(receiver::of_port),
+    Rule::Whole(qps::stuck),
+    Rule::Whole(qps::completions),
+    Rule::Process(qps::overflows),
+    Rule::Whole(verbs::fail),
+    Rule::Calls("reg_mr", verbs::churn),
+    Rule::Calls("create_qp", verbs::reconnects),
+    Rule::Process(objects::leak),
+    Rule::Process(memory::growth),
+    Rule::Process(mappings::nearly_all),
+    Rule::Whole(headroom::devices),
+    Rule::Device(objects::removal),
+    Rule::Port(link::state),
+    Rule::Whole(link::errors),
+    Rule::Whole(requests::failed),
+    Rule::Port(requests::unresponsive),
+    Rule::Port(flaps::flaps),
+    Rule::Port(loss::loss),
+    Rule::Port(link::congestion),
+    Rule::Whole(pauses::storm),
+    Rule::Port(pauses::class),
+    Rule::Port(link::waits),
+    Rule::Port(link::mtu),
+    Rule::Whole(link::path_mtu),
+    Rule::Process(queue::full),
+    Rule::Process(latency::rises),
+    Rule::Port(link::commands),
+    Rule::Device(nic::pcie),
+    Rule::Device(nic::logged),
+    Rule::Whole(nic::roce_v1),
+    Rule::Calls("modify_qp", nic::setup),
+    Rule::Whole(rails::slow),
+    Rule::Whole(rails::load),
+    Rule::Whole(share::queue_pairs),
+    Rule::Process(far::nic),
+    Rule::Whole(lag::imbalance),
+    Rule::Port(lag::without_link),
+    Rule::Process(tcp::fallback),
+];
+
+pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Finding> {
+    let (facts, mut out) = (ctx.facts, Vec::new());
     for rule in RULES {
-        rule(ctx, &mut out);
+        match rule {
+            Rule::Port(rule) => out.extend(facts.ports.iter().filter_map(|row| rule(ctx, row))),
+            Rule::Process(rule) => out.extend(facts.processes.iter().filter_map(|row| rule(ctx, row))),
+            Rule::Device(rule) => out.extend(facts.devices.iter().filter_map(|row| rule(ctx, row))),
+            Rule::Calls(verb, rule) => out.extend(ctx.calls_of(verb).filter_map(|row| rule(ctx, row))),
+            Rule::Whole(rule) => rule(ctx, &mut out),
+        }
     }
     for symptom in &mut out {
         if let Some(next) = there(ctx, symptom) {
@@ -359,7 +343,7 @@ pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Symptom> {
 
 /// What to do about a device of another network namespace: its commands find it there alone. `sminfo` is not
 /// of them: it names a port of the own namespace.
-fn there(ctx: &RuleContext<'_>, symptom: &Symptom) -> Option<NextStep> {
+fn there(ctx: &RuleContext<'_>, symptom: &Finding) -> Option<NextStep> {
     const OF_NETNS: [&str; 10] = [
         "dcb",
         "ethtool",

@@ -1,12 +1,12 @@
 //! Ethernet flow control: many pauses, and traffic in a class without flow control.
 
 use super::RuleContext;
-use super::link::{interface, name, used_by};
+use super::link::{interface_or_place, name, used_by};
 use crate::facts::{PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Source;
 use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
-use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
 
 /// Environment variables of libraries that choose the traffic class of RoCE packets.
@@ -89,7 +89,7 @@ fn list(priorities: &[u8]) -> String {
 }
 
 /// Ports that are paused for long, or pause the other end of their link for long.
-pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for port in &ctx.facts.ports {
         for way in [Way::Tx, Way::Rx] {
             let paused = Paused::of(port, way);
@@ -97,14 +97,12 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 continue;
             }
             let users = ctx.carried(port);
-            let (netdev, more) =
-                interface(ctx, port).unwrap_or_else(|| (ShellWord::or(None, "NETDEV"), NextStep::default()));
-            let place = name(port);
+            let (netdev, more) = interface_or_place(ctx, port);
+            let (place, used) = (name(port), used_by(&users));
             let (verdict, next, part) = match way {
                 Way::Tx => (
                     format!(
-                        "{place} asks its senders to pause: this host takes packets slower than they come{}",
-                        used_by(&users)
+                        "{place} asks its senders to pause: this host takes packets slower than they come{used}"
                     ),
                     step!(
                         "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late{}",
@@ -115,8 +113,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 ),
                 Way::Rx => (
                     format!(
-                        "{place} is told to pause: the network or a receiver behind it is congested{}",
-                        used_by(&users)
+                        "{place} is told to pause: the network or a receiver behind it is congested{used}"
                     ),
                     step!(
                         "ethtool -S {} | grep pause   # it grows -> on the switch: the host behind the port that sends most pauses is the slow one{}",
@@ -126,12 +123,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                     "rx",
                 ),
             };
-            let severity = if paused.storms > 0.0 {
-                Severity::Critical
-            } else {
-                Severity::Warning
-            };
-            out.push(Symptom {
+            out.push(Finding {
                 verdict,
                 evidence: paused.evidence(),
                 next,
@@ -141,7 +133,8 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
                 }
                 .to_owned(),
                 victims: users.iter().map(|row| row.uid).collect(),
-                ..ctx.symptom(FindingId::PauseStorm, severity, About::of_port(port).part(part))
+                severity: Severity::critical_if(paused.storms > 0.0),
+                ..ctx.finding(FindingId::PauseStorm, About::of_port(port).part(part))
             });
         }
     }
@@ -158,10 +151,7 @@ struct Outside {
 }
 
 fn outside(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Outside> {
-    let mask = port.pfc.filter(|mask| *mask != 0)?;
-    if !port.is_active() {
-        return None;
-    }
+    let mask = port.pfc.filter(|mask| *mask != 0 && port.is_active())?;
     let rdma = port.tx_bytes?.rate?;
     if rdma < ctx.limits.class_bytes_per_s {
         return None;
@@ -209,63 +199,54 @@ fn class_of(process: &ProcessRow) -> Option<String> {
 }
 
 /// Ports whose traffic leaves on priorities without flow control.
-pub(super) fn class(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.facts.ports {
-        let Some(outside) = outside(ctx, port) else {
-            continue;
-        };
-        let users = ctx.carried(port);
-        let mut evidence = vec![format!(
-            "{} of RDMA, {} on {}",
-            words::bits(outside.rdma),
-            words::bits(outside.lossless),
-            list(&outside.on)
-        )];
-        evidence.extend(users.first().and_then(|process| class_of(process)));
-        // The DSCP in the middle of the eight that a NIC maps to this priority by default; bit 1 of the class
-        // stands for ECN capable transport.
-        let first = outside.on.first().copied().unwrap_or(0);
-        let class = (u32::from(first) * 8 + 2) << 2 | 2;
-        let netdev = interface(ctx, port).map_or_else(|| ShellWord::or(None, "NETDEV"), |(netdev, _)| netdev);
-        let show = if ctx.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
-            step!("sudo mlnx_qos -i {}", netdev)
+pub(super) fn class(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let outside = outside(ctx, port)?;
+    let users = ctx.carried(port);
+    let [rdma, lossless] = [outside.rdma, outside.lossless].map(words::bits);
+    let (on, used) = (list(&outside.on), list(&outside.used));
+    let mut evidence = vec![format!("{rdma} of RDMA, {lossless} on {on}")];
+    evidence.extend(users.first().and_then(|process| class_of(process)));
+    // The DSCP in the middle of the eight that a NIC maps to this priority by default; bit 1 of the class
+    // stands for ECN capable transport.
+    let first = outside.on.first().copied().unwrap_or(0);
+    let class = (u32::from(first) * 8 + 2) << 2 | 2;
+    let (netdev, _) = interface_or_place(ctx, port);
+    let show = if ctx.driver(port).is_some_and(|driver| driver.starts_with("mlx5")) {
+        step!("sudo mlnx_qos -i {}", netdev)
+    } else {
+        step!("dcb app show dev {} dscp-prio", netdev)
+    };
+    let device = ShellWord::device(&port.device);
+    Some(Finding {
+        verdict: format!(
+            "RoCE traffic of {} leaves on {used}, flow control (PFC) is on {on}{}",
+            name(port),
+            used_by(&users)
+        ),
+        evidence,
+        next: if users.first().is_some_and(|user| user.kernel) {
+            step!(
+                "{}   # which DSCP belongs to priority {}, often {}; then, until the next boot and for what is connected from then on: sudo mkdir -p \
+                 /sys/kernel/config/rdma_cm/{}; echo {} | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_tos",
+                show,
+                first,
+                class >> 2,
+                device,
+                class,
+                device,
+                port.port
+            )
         } else {
-            step!("dcb app show dev {} dscp-prio", netdev)
-        };
-        let device = ShellWord::device(&port.device);
-        out.push(Symptom {
-            verdict: format!(
-                "RoCE traffic of {} leaves on {}, flow control (PFC) is on {}{}",
-                name(port),
-                list(&outside.used),
-                list(&outside.on),
-                used_by(&users)
-            ),
-            evidence,
-            next: if users.first().is_some_and(|user| user.kernel) {
-                step!(
-                    "{}   # which DSCP belongs to priority {}, often {}; then, until the next boot and for what is connected from then on: sudo mkdir -p \
-                     /sys/kernel/config/rdma_cm/{}; echo {} | sudo tee /sys/kernel/config/rdma_cm/{}/ports/{}/default_roce_tos",
-                    show,
-                    first,
-                    class >> 2,
-                    device,
-                    class,
-                    device,
-                    port.port
-                )
-            } else {
-                step!(
-                    "{}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
-                    show,
-                    first,
-                    class,
-                    class
-                )
-            },
-            short: "no PFC class".to_owned(),
-            victims: users.iter().map(|row| row.uid).collect(),
-            ..ctx.symptom(FindingId::TrafficClass, Severity::Warning, About::of_port(port))
-        });
-    }
+            step!(
+                "{}   # which DSCP belongs to priority {}; then set it in the job, often NCCL_IB_TC={} UCX_IB_TRAFFIC_CLASS={}",
+                show,
+                first,
+                class,
+                class
+            )
+        },
+        short: "no PFC class".to_owned(),
+        victims: users.iter().map(|row| row.uid).collect(),
+        ..ctx.finding(FindingId::TrafficClass, About::of_port(port))
+    })
 }

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use super::{RuleContext, growing, requests, unanswered, verbs};
 use crate::facts::{ProcessRow, QpRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
 pub(super) const OF_KERNEL: &str = "sudo dmesg | tail -50   # which connection failed, and why; the kernel makes a new one as long as its timeouts allow   # given up -> mount \
-    or connect it anew";
+                                    or connect it anew";
 
 /// QPs that are stuck; the QPs of one process with one reason make one symptom.
-pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     let mut groups: BTreeMap<(Option<u64>, FindingId), Vec<&StuckQp>> = BTreeMap::new();
     for qp in ctx.judgement.stuck() {
         let id = match qp.stuck.reason {
@@ -50,22 +50,21 @@ pub(super) fn stuck(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Symptom {
+fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: &[&StuckQp]) -> Finding {
     let now = ctx.facts.mono_ns;
     let many = words::count(qps.len() as u64, "QP");
     let (who, on) = (words::process(owner), words::on(qps.iter().map(|qp| &*qp.device)));
     let since = qps.iter().filter_map(|qp| qp.stuck.since_ns).min();
-    let mut out = Symptom {
-        since_ns: since.unwrap_or(now),
+    let mut out = Finding {
+        since_mono_ns: since.unwrap_or(now),
         evidence: vec![list(qps)],
-        ..ctx.symptom(id, Severity::Critical, About::of_process(owner.uid))
+        ..ctx.finding(id, About::of_process(owner.uid))
     };
     match id {
         FindingId::PeerGone => unanswered::tell(ctx, owner, qps, &mut out),
         FindingId::QpSetup => {
-            let age = text::age(now.saturating_sub(out.since_ns) / 1_000_000_000);
+            let age = text::age(now.saturating_sub(out.since_mono_ns) / 1_000_000_000);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
-            out.severity = Severity::Warning;
             out.verdict = format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);
             out.victims = vec![owner.uid];
@@ -96,7 +95,7 @@ fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: 
             let infiniband = ctx.only_infiniband(qps.iter().map(|qp| &*qp.device));
             let told = reason
                 .as_ref()
-                .map(|reason| requests::meaning(reason.failure, infiniband));
+                .map(|reason| requests::meaning(reason.status, infiniband));
             let sure = told.filter(|_| reason.as_ref().is_some_and(|reason| reason.sure));
             let because = sure.map_or(what, |(because, _)| because);
             out.verdict = format!("{many} of {who}{on} in {state}: {because}");
@@ -190,12 +189,8 @@ fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> St
         let mut all = qp.traffic.by_status.iter();
         all.any(|row| row.status == status && growing(Some(row.cqes)).is_some())
     };
-    let own = ctx
-        .facts
-        .qps
-        .iter()
-        .filter(|qp| qp.process_uid == Some(owner.uid));
-    let on = words::on(own.filter(|qp| fails(qp)).map(|qp| &*qp.device));
+    let failing = ctx.qps_of(owner.uid).filter(|qp| fails(qp));
+    let on = words::on(failing.map(|qp| &*qp.device));
     if on.is_empty() {
         return words::on(owner.devices.iter().map(|name| &**name));
     }
@@ -203,48 +198,41 @@ fn failing_on(ctx: &RuleContext<'_>, owner: &ProcessRow, status: WcStatus) -> St
 }
 
 /// Work requests that ended with an error.
-pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn completions(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for owner in &ctx.facts.processes {
         for row in owner.traffic.by_status.iter().filter(|row| is_fault(row.status)) {
-            let Some(rate) = growing(Some(row.cqes)) else {
+            let Some(rate) = growing(Some(row.cqes)).map(words::per_s) else {
                 continue;
             };
-            let infiniband = ctx.only_infiniband(owner.devices.iter().map(|name| &**name));
-            let (what, next) = meaning(row.status, infiniband);
+            let (what, next) = meaning(row.status, ctx.is_on_infiniband(owner));
             let who = words::process(owner);
             let on = failing_on(ctx, owner, row.status);
             let about = About::of_process(Some(owner.uid)).part(row.status.to_string());
-            out.push(Symptom {
+            out.push(Finding {
                 verdict: format!("Work requests of {who}{on} fail: {what} ({})", row.status),
                 evidence: vec![format!(
-                    "{} such completions, {} when the last came",
-                    row.cqes.total,
-                    words::per_s(rate)
+                    "{} such completions, {rate} when the last came",
+                    row.cqes.total
                 )],
                 next: next.into(),
                 short: row.status.to_string(),
-                ..ctx.symptom(FindingId::CompletionError, Severity::Critical, about)
+                ..ctx.finding(FindingId::CompletionError, about)
             });
         }
     }
 }
 
 /// Processes with CQEs that found their CQ full.
-pub(super) fn overflows(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for owner in &ctx.facts.processes {
-        let Some(rate) = growing(owner.traffic.cq_overflows) else {
-            continue;
-        };
-        let total = owner.traffic.cq_overflows.map_or(0, |count| count.total);
-        let about = About::of_process(owner.uid);
-        out.push(Symptom {
-            verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
-            evidence: vec![format!("{total} completions lost, {} when it last happened", words::per_s(rate))],
-            next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
-                   restart it: what is lost does not come again."
-                .into(),
-            short: "CQ full".to_owned(),
-            ..ctx.symptom(FindingId::CqOverflow, Severity::Critical, about)
-        });
-    }
+pub(super) fn overflows(ctx: &RuleContext<'_>, owner: &ProcessRow) -> Option<Finding> {
+    let rate = growing(owner.traffic.cq_overflows)?;
+    let total = owner.traffic.cq_overflows?.total;
+    Some(Finding {
+        verdict: format!("{} polls too rarely: its completion queue is full and completions are lost", words::process(owner)),
+        evidence: vec![format!("{total} completions lost, {} when it last happened", words::per_s(rate))],
+        next: "Fix the program: create the CQ with as many entries as work requests can be outstanding, poll it more often. Then \
+               restart it: what is lost does not come again."
+            .into(),
+        short: "CQ full".to_owned(),
+        ..ctx.finding(FindingId::CqOverflow, About::of_process(owner.uid))
+    })
 }

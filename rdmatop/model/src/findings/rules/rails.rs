@@ -3,21 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::{self, name, who};
+use super::link::{self, name, used_by, who};
 use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::facts::{PortRow, ProcessRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, ShellWord, step};
-use rdmatop_base::{fabric, locked};
+use rdmatop_base::{fabric, locked, text};
 
 /// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;
 
 /// ACTIVE ports by driver and link layer, where there are at least [`LEAST`]. A node may have the cards of
 /// its InfiniBand rails for storage on Ethernet, too.
-pub(super) fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
+fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
     let mut groups: BTreeMap<(&str, Option<&str>), Vec<&PortRow>> = BTreeMap::new();
     for port in ctx.active_ports() {
         if let Some(driver) = ctx.driver(port) {
@@ -25,55 +25,58 @@ pub(super) fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
             groups.entry(kind).or_default().push(port);
         }
     }
-    groups
-        .into_values()
-        .filter(|ports| ports.len() >= LEAST)
-        .collect()
+    let groups = groups.into_values();
+    groups.filter(|ports| ports.len() >= LEAST).collect()
 }
 
 /// A port that negotiated a lower rate than most ports of its driver, and that one process uses together with
 /// them. Ports that no process uses together need not be alike: a node may have storage NICs with the driver
 /// of the NICs that its jobs use.
-pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for ports in ctx.rails() {
-        let Some(best) = ports.iter().filter_map(|port| port.rate_bps).max() else {
-            continue;
-        };
-        let at_best = ports.iter().filter(|port| port.rate_bps == Some(best)).count();
-        if at_best * 2 <= ports.len() {
-            continue;
-        }
-        for port in ports {
-            let Some(rate) = port.rate_bps.filter(|rate| *rate < best) else {
-                continue;
-            };
-            let fast = ports.iter().filter(|other| other.rate_bps == Some(best));
-            let fast: Vec<_> = fast.map(|other| &other.device).collect();
-            let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
-            let Some(user) = ctx.users(&port.device).find(both) else {
-                continue;
-            };
-            let gb = |rate: u64| rate / 1_000_000_000;
-            out.push(Symptom {
-                verdict: format!(
-                    "{} runs at {} Gb/s, the other ports at {}: it slows {}, which uses them together",
-                    name(port),
-                    gb(rate),
-                    gb(best),
-                    words::process(user)
-                ),
-                victims: vec![user.uid],
-                evidence: vec![format!("{at_best} of {} ports run at {} Gb/s", ports.len(), gb(best))],
-                next: match link::interface(ctx, port) {
-                    Some((netdev, more)) => step!("ethtool {}   # its link partner's modes lack this speed -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}", netdev, more),
-                    None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
-                    None => "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into(),
-                },
-                short: format!("link {} Gb/s", gb(rate)),
-                ..ctx.symptom(FindingId::PortSlow, Severity::Warning, About::of_port(port))
-            });
-        }
+pub(super) fn slow(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    for ports in &groups(ctx) {
+        out.extend(ports.iter().filter_map(|port| slower(ctx, ports, port)));
     }
+}
+
+fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<Finding> {
+    let best = ports.iter().filter_map(|port| port.rate_bps).max()?;
+    let rate = port.rate_bps.filter(|rate| *rate < best)?;
+    let fast = ports.iter().filter(|other| other.rate_bps == Some(best));
+    let fast: Vec<_> = fast.map(|other| &other.device).collect();
+    let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
+    let user = ctx.users(&port.device).find(both)?;
+    let at_best = fast.len();
+    if at_best * 2 <= ports.len() {
+        return None;
+    }
+    let gb = |rate: u64| rate / 1_000_000_000;
+    let best_gb = gb(best);
+    Some(Finding {
+        verdict: format!(
+            "{} runs at {} Gb/s, the other ports at {best_gb}: it slows {}, which uses them together",
+            name(port),
+            gb(rate),
+            words::process(user)
+        ),
+        victims: vec![user.uid],
+        evidence: vec![format!(
+            "{at_best} of {} ports run at {best_gb} Gb/s",
+            ports.len()
+        )],
+        next: match link::interface(ctx, port) {
+            Some((netdev, more)) => step!(
+                "ethtool {}   # its link partner's modes lack this speed -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}",
+                netdev,
+                more
+            ),
+            None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
+            None => {
+                "sudo dmesg | tail -50   # what its driver says of the link; nothing -> its vendor".into()
+            }
+        },
+        short: format!("link {} Gb/s", gb(rate)),
+        ..ctx.finding(FindingId::PortSlow, About::of_port(port))
+    })
 }
 
 /// The rates of some ports in one direction; there is no `Load` if the rate of one is unknown.
@@ -138,14 +141,16 @@ impl Load {
 }
 
 /// One port that sends or receives nearly everything.
-pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for ports in ctx.rails() {
+pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    for ports in &groups(ctx) {
         let Some(tx) = sent(ports) else { continue };
         // Nothing was sent, so there is nothing to compare.
         if tx.sum <= 0.0 {
             continue;
         }
-        let used = used(ctx, ports, &tx);
+        // Idle ports are no part of a pattern.
+        let (_, used) = idle_and_used(ctx, ports, &tx).unwrap_or_default();
+        let used: Vec<_> = used.into_iter().map(|at| ports[at]).collect();
         if let Some(rx) = received(&used).filter(|rx| is_funnel(ctx, &used, rx)) {
             out.push(funnel(ctx, &used, &rx));
         } else if tx.is_worth_a_look(ctx) {
@@ -155,15 +160,16 @@ pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
     }
 }
 
-/// The ports that carry anything: idle ones are no part of a pattern. Empty if receives are not counted.
-fn used<'a>(ctx: &RuleContext<'_>, ports: &[&'a PortRow], tx: &Load) -> Vec<&'a PortRow> {
-    let share = ctx.limits.idle_share;
-    let Some(rx) = received(ports) else {
-        return Vec::new();
-    };
+/// Indices of the ports that carry nothing either way, and of the others; `None` if receives are not counted.
+pub(super) fn idle_and_used(
+    ctx: &RuleContext<'_>,
+    ports: &[&PortRow],
+    tx: &Load,
+) -> Option<(Vec<usize>, Vec<usize>)> {
+    let (share, rx) = (ctx.limits.idle_share, received(ports)?);
     let (sends_none, receives_none) = (tx.idle(share), rx.idle(share));
-    let is_used = |at: &usize| !(sends_none.contains(at) && receives_none.contains(at));
-    (0..ports.len()).filter(is_used).map(|at| ports[at]).collect()
+    let is_idle = |at: &usize| sends_none.contains(at) && receives_none.contains(at);
+    Some((0..ports.len()).partition(is_idle))
 }
 
 fn sent(ports: &[&PortRow]) -> Option<Load> {
@@ -185,16 +191,9 @@ fn is_funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> bool {
     spread && rx.is_worth_a_look(ctx) && rx.rates[rx.top] > ctx.limits.funnel_share * rx.sum
 }
 
-/// Names that a list shows.
-const SHOWN: usize = 3;
-
 pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
-    let list: Vec<&str> = at.iter().take(SHOWN).map(|at| &*ports[*at].device).collect();
-    let more = match at.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("{}{more}", list.join(", "))
+    let all: Vec<&str> = at.iter().map(|at| &*ports[*at].device).collect();
+    text::names(&all)
 }
 
 /// The processes on a port's device that move at least half as much as the busiest, by PID. Equal ranks take
@@ -221,7 +220,7 @@ fn only_repeats(ctx: &RuleContext<'_>, port: &PortRow) -> bool {
 
 /// One of the ports of one rate that has all traffic of them: a port of another rate may serve another
 /// purpose.
-fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let rates: BTreeSet<_> = ports.iter().map(|port| port.rate_bps).gather();
     rates.into_iter().find_map(|rate| {
         let alike = ports.iter().filter(|port| port.rate_bps == rate);
@@ -229,7 +228,7 @@ fn hot(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     })
 }
 
-fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
+fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let tx = sent(ports).filter(|tx| ports.len() >= LEAST && tx.is_worth_a_look(ctx))?;
     let idle = tx.idle(ctx.limits.idle_share);
     if tx.rates[tx.top] <= ctx.limits.hot_ratio * tx.mean() || idle.len() < 2 {
@@ -242,7 +241,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
         return None;
     }
     // Below this share one NIC is enough for what there is to send.
-    let link = port.rate_bps.filter(|_| tx.bytes).map(|bits| bits as f64 / 8.0);
+    let link = port.capacity().filter(|_| tx.bytes);
     if link.is_some_and(|link| tx.rates[tx.top] < ctx.limits.hot_share * link) {
         return None;
     }
@@ -258,19 +257,17 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
     let choices = choices.unwrap_or_default();
     // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
-    let meant = !choices.is_empty() && choices.iter().all(|choice| matches!(choice, Choice::Option(..)));
+    let meant = !choices.is_empty() && choices.iter().all(|choice| choice.is_option);
     // Storage may use one NIC of several: only ranks that wait for one another want all. What may be one is
     // not taken for storage. A process of theirs that has QPs on the idle ones has its reasons, unless a
     // variable forbids it to use them.
-    let of_nccl = |choice: &Choice| matches!(choice, Choice::Variable("NCCL_IB_HCA", _));
+    let of_nccl = |choice: &Choice| choice.name == "NCCL_IB_HCA";
     let may_be_rank = |row: &&ProcessRow| {
-        let of_slurm = row
-            .workload
-            .as_deref()
-            .is_some_and(|job| job.starts_with("slurm"));
+        let job = row.workload.as_deref().filter(|_| !row.workload_claimed);
+        let of_slurm = job.is_some_and(|job| job.starts_with("slurm"));
         // A framework may have its collectives linked into it; what computes on GPUs is no storage.
         let computes = is_collective(row) || has_one_of(row, &["libcuda"]);
-        row.libraries.is_none() || computes || (of_slurm && !row.workload_claimed)
+        row.libraries.is_none() || computes || of_slurm
     };
     let is_job = movers.iter().any(may_be_rank) || choices.iter().any(of_nccl);
     // A service of the system uses the NIC that its settings name.
@@ -279,57 +276,47 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Symptom> {
     }
     let is_on_idle = |row: &&ProcessRow| idle.iter().any(|at| row.devices.contains(&ports[*at].device));
     let has_others = choices.is_empty() && movers.iter().any(is_on_idle);
-    let severity = if meant || !is_job || has_others {
-        Severity::Info
-    } else {
-        Severity::Warning
-    };
     let choice = choices.into_iter().next();
     let whose = if movers.len() == 1 { "its" } else { "their" };
     let because = choice.as_ref().map_or_else(String::new, |choice| {
-        format!(", which {whose} {} chose", choice.words())
+        format!(", which {whose} {} chose", choice.words)
     });
+    let (place, are_idle, all) = (name(port), idle.len(), ports.len());
+    let share = words::percent(ctx.limits.idle_share);
     let mut evidence = vec![
-        format!("{} sends {}", name(port), tx.of_port(tx.top)),
-        format!(
-            "{} of {} ports send less than {} of that",
-            idle.len(),
-            ports.len(),
-            words::percent(ctx.limits.idle_share)
-        ),
+        format!("{place} sends {}", tx.of_port(tx.top)),
+        format!("{are_idle} of {all} ports send less than {share} of that"),
     ];
     if has_others {
         evidence.push("on idle ports it has QPs, too: they may be for something else".to_owned());
     }
-    Some(Symptom {
-        verdict: format!(
-            "All traffic of {who} leaves by {}{full}{because}: {} are idle",
-            name(port),
-            // What chose the NIC says more than the names, and a line of 80 columns has no room for both.
-            match &choice {
-                Some(_) if idle.len() > SHOWN => idle.len().to_string(),
-                _ => names(ports, &idle),
-            }
+    // What chose the NIC says more than the names, and a line of 80 columns has no room for both.
+    let others = match &choice {
+        Some(_) if are_idle > 3 => are_idle.to_string(),
+        _ => names(ports, &idle),
+    };
+    let next = match (&choice, movers[0].pid) {
+        (Some(choice), _) => choice.next(&port.device),
+        (None, Some(pid)) if is_job => step!(
+            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
+             program (perftest: -d)",
+            pid
         ),
+        (None, None) if is_job => {
+            "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it.".into()
+        }
+        _ => "Where one NIC is meant, as for storage, nothing is to be done. Else name the others to the program too: by an option of its own, or \
+              by UCX_NET_DEVICES or FI_EFA_IFACE."
+            .into(),
+    };
+    Some(Finding {
+        verdict: format!("All traffic of {who} leaves by {place}{full}{because}: {others} are idle"),
         evidence,
-        next: choice.map_or_else(|| movers[0].pid.filter(|_| is_job).map_or_else(
-            || if is_job {
-                "Where one NIC is not meant, start the job without NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE that names it."
-            } else {
-                "Where one NIC is meant, as for storage, nothing is to be done. Else name the others to the program too: by an option of its own, or \
-                 by UCX_NET_DEVICES or FI_EFA_IFACE."
-            }.into(),
-            |pid| {
-                step!(
-                    "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
-                     program (perftest: -d)",
-                    pid
-                )
-            },
-        ), |choice| choice.next()),
-        short: format!("one NIC of {}", ports.len()),
+        next,
+        short: format!("one NIC of {all}"),
         victims: movers.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::HotPort, severity, About::of_port(port))
+        severity: Severity::info_if(meant || !is_job || has_others),
+        ..ctx.finding(FindingId::HotPort, About::of_port(port))
     })
 }
 
@@ -340,11 +327,12 @@ fn is_service(row: &ProcessRow) -> bool {
 }
 
 /// What made a process use one device alone.
-pub(super) enum Choice {
-    /// An environment variable, and its setting as `NAME=value`.
-    Variable(&'static str, String),
-    /// An option of the command line, and the device that it names.
-    Option(&'static str, String),
+pub(super) struct Choice {
+    /// An option of the command line, or else an environment variable.
+    is_option: bool,
+    pub(super) name: &'static str,
+    /// As it is set.
+    words: String,
 }
 
 impl Choice {
@@ -360,7 +348,11 @@ impl Choice {
         let mut variables = row.environ.iter().flat_map(|all| all.iter());
         let variable = variables.find_map(|(name, value)| {
             let known = VARIABLES.into_iter().find(|known| known == name)?;
-            names(value).then(|| Self::Variable(known, format!("{name}={value}")))
+            names(value).then(|| Self {
+                is_option: false,
+                name: known,
+                words: format!("{name}={value}"),
+            })
         });
         if variable.is_some() {
             return variable;
@@ -374,40 +366,34 @@ impl Choice {
             let known = OPTIONS.into_iter().find(|known| *known == option)?;
             names(value).then_some(known)
         });
-        Some(Self::Option(option?, device.to_owned()))
+        option.map(|name| Self {
+            is_option: true,
+            name,
+            words: format!("command line ({name} {device})"),
+        })
     }
 
-    fn words(&self) -> String {
-        match self {
-            Self::Variable(_, set) => set.clone(),
-            Self::Option(option, device) => format!("command line ({option} {device})"),
-        }
-    }
-
-    fn next(&self) -> NextStep {
-        match self {
-            Self::Variable(name, _) => {
-                step!(
-                    "Where one NIC is not meant, restart the job without {}, or with all NICs named in it.",
-                    *name
-                )
-            }
-            Self::Option(option, device) => step!(
+    fn next(&self, device: &str) -> NextStep {
+        if self.is_option {
+            return step!(
                 "Where one NIC is not meant, start one such program for each NIC, or the job without {} {}. Where it is, as in a \
                  measurement of one NIC, nothing is to be done.",
-                *option,
+                self.name,
                 ShellWord::device(device)
-            ),
+            );
         }
+        step!(
+            "Where one NIC is not meant, restart the job without {}, or with all NICs named in it.",
+            self.name
+        )
     }
 }
 
-fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
+fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
     let port = ports[rx.top];
     let mut victims = movers(ctx, port);
-    let user = who(&victims)
-        .map(|who| format!("; used by {who}"))
-        .unwrap_or_default();
+    let (user, place) = (used_by(&victims), name(port));
+    let share = words::percent(rx.rates[rx.top] / rx.sum);
     // Processes that send by the other ports wait for answers that come by this one.
     for row in ports.iter().flat_map(|port| movers(ctx, port)) {
         let known = victims.iter().any(|victim| victim.uid == row.uid);
@@ -415,19 +401,12 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
             victims.push(row);
         }
     }
-    Symptom {
+    Finding {
         verdict: format!(
-            "{} gets {} of what this host receives, though all {} ports send{user}",
-            name(port),
-            words::percent(rx.rates[rx.top] / rx.sum),
+            "{place} gets {share} of what this host receives, though all {} ports send{user}",
             ports.len()
         ),
-        evidence: vec![format!(
-            "{} receives {}, {} of all",
-            name(port),
-            rx.of_port(rx.top),
-            words::percent(rx.rates[rx.top] / rx.sum)
-        )],
+        evidence: vec![format!("{place} receives {}, {share} of all", rx.of_port(rx.top))],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
             "ip neigh   # on a peer: this host's addresses have different MACs -> peers send to that NIC's address: name all in their NCCL_IB_HCA, UCX_NET_DEVICES   \
              # several have one MAC -> here: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (all interfaces, until the next boot), then the job anew"
@@ -437,6 +416,6 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Symptom {
         .into(),
         short: "Rx funnel".to_owned(),
         victims: victims.iter().map(|row| row.uid).collect(),
-        ..ctx.symptom(FindingId::RxFunnel, Severity::Warning, About::of_port(port))
+        ..ctx.finding(FindingId::RxFunnel, About::of_port(port))
     }
 }

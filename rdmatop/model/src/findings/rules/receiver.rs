@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{RuleContext, growing};
-use crate::facts::{ProcessRow, QpRow};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use super::{RuleContext, growing, link};
+use crate::facts::{PortRow, ProcessRow, QpRow};
+use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::judgement::{Reason, Stuck, address};
 use rdmatop_base::step::{NextStep, ShellWord, step};
 
@@ -22,14 +22,14 @@ struct Wait<'a> {
 }
 
 /// RNR: names the process that posts too few receives, not the process that waits.
-pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn not_ready(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     // Most snapshots have no waits, and some have ten thousand QPs, so processes are looked at first.
     let mut senders = ctx.facts.processes.iter();
     if !senders.any(|row| !row.exited && growing(row.traffic.rnr_waits).is_some()) {
         return;
     }
     let mut waits: BTreeMap<(u64, Option<u64>), Wait<'_>> = BTreeMap::new();
-    for qp in ctx.facts.qps.iter().filter(|qp| !qp.exited) {
+    for qp in ctx.live_qps() {
         let (Some(sender), Some(rate)) = (qp.process_uid, growing(qp.traffic.rnr_waits)) else {
             continue;
         };
@@ -58,23 +58,37 @@ fn symptom(
     sender: &ProcessRow,
     receiver: Option<&ProcessRow>,
     wait: &Wait<'_>,
-) -> Symptom {
+) -> Finding {
     let first = wait.qps[0];
     // The two ends of a connection may be on different devices.
     let place = wait.peer.filter(|_| receiver.is_some()).unwrap_or(first);
-    let how = if wait.stopped {
-        "posts no receives"
+    let (how, few) = if wait.stopped {
+        ("posts no receives", "no")
     } else {
-        "posts receives too slowly"
+        ("posts receives too slowly", "few")
     };
     let waiter = words::process(sender);
-    let verdict = match receiver {
-        Some(receiver) => format!(
-            "{} on {} {how}: {waiter} waits",
-            words::process(receiver),
-            place.device
+    let (verdict, next, short) = match receiver {
+        Some(row) => (
+            format!(
+                "{} on {} {how}: {waiter} waits",
+                words::process(row),
+                place.device
+            ),
+            // Nobody knows whose it is.
+            if row.pid.is_none() && !row.kernel {
+                "rdma resource show qp   # whose queue pairs are there".into()
+            } else {
+                look_at(row.pid.into_iter())
+            },
+            format!("posts {few} recv"),
         ),
-        None => format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+        None => (
+            format!("{} of {waiter} on {} {how}", peer_of(first), first.device),
+            "sudo rdmatop check   # on the peer's host: it names the process that posts too few receives"
+                .into(),
+            format!("peer: {few} recv"),
+        ),
     };
     let mut evidence = vec![format!(
         "{} RNR waits by {} of {waiter}, {} in all",
@@ -85,39 +99,20 @@ fn symptom(
     if let Some(done) = sender.traffic.tx_wr.and_then(|wr| wr.rate) {
         evidence.push(format!("{} work requests finished by it", words::per_s(done)));
     }
-    let next = match receiver {
-        // Nobody knows whose it is.
-        Some(row) if row.pid.is_none() && !row.kernel => {
-            "rdma resource show qp   # whose queue pairs are there".into()
-        }
-        Some(row) => look_at(row.pid.into_iter()),
-        None => "sudo rdmatop check   # on the peer's host: it names the process that posts too few receives"
-            .into(),
-    };
-    let severity = if wait.stopped {
-        Severity::Critical
-    } else {
-        Severity::Warning
-    };
     let about = About {
         process: Some(receiver.unwrap_or(sender).uid),
         device: place.device_uid,
         part: receiver.is_none().then(|| "peer".into()),
         ..About::default()
     };
-    Symptom {
+    Finding {
         verdict,
         evidence,
         next,
-        short: match (receiver.is_some(), wait.stopped) {
-            (true, true) => "posts no recv",
-            (true, false) => "posts few recv",
-            (false, true) => "peer: no recv",
-            (false, false) => "peer: few recv",
-        }
-        .to_owned(),
+        short,
         victims: vec![sender.uid],
-        ..ctx.symptom(FindingId::ReceiverNotReady, severity, about)
+        severity: Severity::critical_if(wait.stopped),
+        ..ctx.finding(FindingId::ReceiverNotReady, about)
     }
 }
 
@@ -142,71 +137,64 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
 }
 
 /// The same for ports whose work requests are not counted, as on most NICs.
-pub(super) fn of_port(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for port in &ctx.facts.ports {
-        let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
-        // If QPs are counted, the other rule names the very process.
-        if here.or(peers).is_none() || ctx.counts_rnr_waits(port.device_uid) {
-            continue;
-        }
-        let place = format!("{}/{}", port.device, port.port);
-        let users: Vec<_> = ctx.users(&port.device).chain(ctx.consumers(port)).collect();
-        let (verdict, evidence, part) = if let Some(rate) = here {
-            let how = "posts receives too slowly";
-            let who = match users.as_slice() {
-                // The QPs may be some that the kernel does not list, or those of IPoIB.
-                [] => format!("it is not known who {how}"),
-                [one] => format!("{} {how}", words::process(one)),
-                [one, more @ ..] => format!("{} or one of {} more {how}", words::process(one), more.len()),
-            };
-            let packets = if rate >= 10.0 {
-                format!("{} packets a second", words::number(rate))
-            } else {
-                "Packets".to_owned()
-            };
-            (
-                format!("{packets} find no receive buffer on {place}: {who}"),
-                format!("out_of_buffer {}", words::per_s(rate)),
-                "here",
-            )
-        } else if let Some(rate) = peers {
-            (
-                format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
-                format!("{} RNR NAKs", words::per_s(rate)),
-                "peers",
+pub(super) fn of_port(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
+    let rate = here.or(peers)?;
+    // If QPs are counted, the other rule names the very process.
+    let is_counted = |qp: &QpRow| qp.traffic.rnr_waits.is_some();
+    if ctx.qps_on(port.device_uid).any(is_counted) {
+        return None;
+    }
+    let place = link::name(port);
+    let users: Vec<_> = ctx.users(&port.device).chain(ctx.consumers(port)).collect();
+    let (verdict, evidence, next, part) = if here.is_some() {
+        let how = "posts receives too slowly";
+        let who = match users.as_slice() {
+            // The QPs may be some that the kernel does not list, or those of IPoIB.
+            [] => format!("it is not known who {how}"),
+            [one] => format!("{} {how}", words::process(one)),
+            [one, more @ ..] => format!("{} or one of {} more {how}", words::process(one), more.len()),
+        };
+        let packets = if rate >= 10.0 {
+            format!("{} packets a second", words::number(rate))
+        } else {
+            "Packets".to_owned()
+        };
+        let next = if users.is_empty() {
+            step!(
+                "rdma resource show qp link {}/{}   # whose queue pairs are there; there rdmatop shows who has the device open",
+                ShellWord::device(&port.device),
+                port.port
             )
         } else {
-            continue;
+            look_at(users.iter().filter_map(|row| row.pid))
         };
-        let only = match users.as_slice() {
-            [one] => Some(one.uid),
-            _ => None,
-        };
-        let about = About {
-            process: only,
-            device: Some(port.device_uid),
-            port: Some(port.port),
-            part: Some(part.into()),
-        };
-        out.push(Symptom {
-            verdict,
-            evidence: vec![evidence],
-            next: if part != "here" {
-                "sudo rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
-                    .into()
-            } else if users.is_empty() {
-                step!(
-                    "rdma resource show qp link {}/{}   # whose queue pairs are there; there rdmatop shows who has the device open",
-                    ShellWord::device(&port.device),
-                    port.port
-                )
-            } else {
-                look_at(users.iter().filter_map(|row| row.pid))
-            },
-            short: "posts few recv".to_owned(),
-            ..ctx.symptom(FindingId::ReceiverNotReady, Severity::Warning, about)
-        });
-    }
+        (
+            format!("{packets} find no receive buffer on {place}: {who}"),
+            format!("out_of_buffer {}", words::per_s(rate)),
+            next,
+            "here",
+        )
+    } else {
+        (
+            format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
+            format!("{} RNR NAKs", words::per_s(rate)),
+            "sudo rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
+                .into(),
+            "peers",
+        )
+    };
+    let about = About {
+        process: users.first().filter(|_| users.len() == 1).map(|row| row.uid),
+        ..About::of_port(port).part(part)
+    };
+    Some(Finding {
+        verdict,
+        evidence: vec![evidence],
+        next,
+        short: "posts few recv".to_owned(),
+        ..ctx.finding(FindingId::ReceiverNotReady, about)
+    })
 }
 
 /// The peer of a QP by what is known of it; by IPv4 address if its GID maps one.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{RuleContext, growing};
+use super::{RuleContext, growing, link};
 use crate::facts::{PortRow, ProcessRow, QpRow};
-use crate::findings::{About, FindingId, Limits, Severity, Symptom, words};
-use crate::ib::{PortState, QpState};
+use crate::findings::{About, Finding, FindingId, Limits, words};
+use crate::ib::QpState;
 use crate::value::{Counter, Known, Source};
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::step::{NextStep, step};
@@ -117,13 +117,13 @@ fn senders(ctx: &RuleContext<'_>) -> BTreeMap<(u64, u32), BTreeMap<u64, Sender>>
             sender.add(qp, bytes);
         }
     }
-    for port in ctx
-        .active_ports()
-        .filter(|port| !counted.contains(&port.device_uid))
-    {
-        let link = port.rate_bps.map(|bits| bits as f64 / 8.0);
+    for port in ctx.active_ports() {
         let sent = growing(port.tx_bytes);
-        if link.zip(sent).is_some_and(|(link, sent)| sent >= FULL * link) {
+        let is_full = port
+            .capacity()
+            .zip(sent)
+            .is_some_and(|(link, sent)| sent >= FULL * link);
+        if is_full && !counted.contains(&port.device_uid) {
             ports.insert((port.device_uid, port.port), on_full_port(ctx, port));
         }
     }
@@ -138,10 +138,8 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
         return BTreeMap::new();
     }
     let of = |row: &ProcessRow| {
-        let sent = row
-            .traffic
-            .tx_bytes
-            .filter(|sent| sent.rate_known() != Known::AtLeast)?;
+        let sent = row.traffic.tx_bytes;
+        let sent = sent.filter(|sent| sent.rate_known() != Known::AtLeast)?;
         let at_most = sent.rate_known() == Known::AtMost;
         let is_share = sent.source == Source::Psn;
         // Work requests count the bytes of READs, too, which are received.
@@ -156,9 +154,9 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
         if row.devices.len() != 1 || packets_per_s.is_some() != is_share || (at_most && !is_share) {
             return None;
         }
-        let qps = ctx.qps_on(port.device_uid).filter(|qp| {
+        let qps = ctx.qps_of(row.uid).filter(|qp| {
             let is_idle = qp.traffic.ways()[0].is_some_and(|bytes| bytes <= 0.0);
-            qp.process_uid == Some(row.uid) && !qp.exited && qp.state == Some(QpState::RTS) && !is_idle
+            qp.device_uid == Some(port.device_uid) && !qp.exited && qp.state == Some(QpState::RTS) && !is_idle
         });
         let sender = Sender {
             process: row.uid,
@@ -178,42 +176,33 @@ fn on_full_port(ctx: &RuleContext<'_>, port: &PortRow) -> BTreeMap<u64, Sender> 
 /// of a job, and neither is in the other's way. A job that a user may have made up decides nothing: who takes
 /// another one's bandwidth could give himself the name of that one's job.
 fn are_one(ctx: &RuleContext<'_>, one: &ProcessRow, other: &ProcessRow) -> bool {
-    let mut qps = ctx.facts.qps.iter().filter(|qp| qp.process_uid == Some(one.uid));
     let is_of_a_job = one.workload.is_some() && !one.workload_claimed && !other.workload_claimed;
-    is_of_a_job && one.workload == other.workload
-        || qps.any(|qp| {
-            ctx.peer(qp)
-                .is_some_and(|peer| peer.process_uid == Some(other.uid))
-        })
+    let mut peers = ctx.qps_of(one.uid).filter_map(|qp| ctx.peer(qp));
+    is_of_a_job && one.workload == other.workload || peers.any(|peer| peer.process_uid == Some(other.uid))
 }
 
 /// Says what each QP of a process gets, and how many work requests wait.
 fn said(sender: &Sender, row: &ProcessRow) -> String {
-    let wait = if sender.full {
-        "; the port is full".to_owned()
-    } else {
-        format!(", {} work requests or more wait", sender.waiting)
-    };
+    let (who, each) = (words::process(row), sender.sent(sender.of_a_qp()));
+    if sender.full {
+        return format!("{who}: {each} by each QP; the port is full");
+    }
     format!(
-        "{}: {} by each QP{wait}",
-        words::process(row),
-        sender.sent(sender.of_a_qp()),
+        "{who}: {each} by each QP, {} work requests or more wait",
+        sender.waiting
     )
 }
 
 /// Finds processes with few queue pairs, each of which gets only as much as each of another process's many.
-pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for ((device, number), senders) in senders(ctx) {
         let Some(port) = ctx.port(device, number) else {
             continue;
         };
         let waiting = || senders.values().filter(|sender| sender.waits());
         let most = waiting().max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
-        let Some(most) = most.filter(|most| {
-            !most.at_most
-                && most.bytes_per_s >= ctx.limits.rail_bytes_per_s
-                && port.state.is_some_and(PortState::is_active)
-        }) else {
+        let is_much = |most: &&Sender| !most.at_most && most.bytes_per_s >= ctx.limits.rail_bytes_per_s;
+        let Some(most) = most.filter(is_much).filter(|_| port.is_active()) else {
             continue;
         };
         let Some(many) = ctx.process(most.process).filter(|row| !row.kernel) else {
@@ -230,21 +219,15 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             0 => String::new(),
             more => format!(" (and {more} more alike)"),
         };
-        out.push(Symptom {
+        let (who, taker, place) = (words::process(row), words::process(many), link::name(port));
+        let [sent, most_sent] = [first, most].map(|sender| sender.sent(sender.bytes_per_s));
+        let few_qps = words::count(first.qps, "QP");
+        out.push(Finding {
             verdict: format!(
-                "{} sends {} with {} on {}{more}, {} {} with {}: shared per QP, not per process",
-                words::process(row),
-                first.sent(first.bytes_per_s),
-                words::count(u64::from(first.qps), "QP"),
-                super::link::name(port),
-                words::process(many),
-                most.sent(most.bytes_per_s),
-                most.qps,
+                "{who} sends {sent} with {few_qps} on {place}{more}, {taker} {most_sent} with {}: shared per QP, not per process",
+                most.qps
             ),
-            evidence: vec![
-                said(first, row),
-                said(most, many),
-            ],
+            evidence: vec![said(first, row), said(most, many)],
             next: row.pid.map_or_else(NextStep::default, |pid| {
                 let next = step!(
                     "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION)",
@@ -260,7 +243,7 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
             short: "few QPs".to_owned(),
             taker: Some(many.uid),
             victims: few.iter().map(|(_, row)| row.uid).collect(),
-            ..ctx.symptom(FindingId::PortContention, Severity::Info, About::of_port(port))
+            ..ctx.finding(FindingId::PortContention, About::of_port(port))
         });
     }
 }

@@ -2,32 +2,26 @@
 
 use super::{RuleContext, growing};
 use crate::facts::{DeviceRow, PortRow, ProcessRow, TcpTraffic};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::value::Counter;
 use rdmatop_base::fabric::efa_plugin;
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::variables::{lacks_efa_plugin, nccl_ignores, setting, without_rdma};
 
 /// Processes whose data goes by TCP.
-pub(super) fn fallback(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn fallback(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
+    let tcp = row.tcp.as_ref().filter(|_| !row.exited)?;
     // Without an ACTIVE port there is no way but TCP.
-    if ctx.active_ports().next().is_none() {
-        return;
-    }
-    for row in ctx.facts.processes.iter().filter(|row| !row.exited) {
-        let Some(tcp) = &row.tcp else { continue };
-        let (sent, received) = (growing(Some(tcp.tx_bytes)), growing(Some(tcp.rx_bytes)));
-        let rate = sent.unwrap_or(0.0) + received.unwrap_or(0.0);
-        let little = by_rdma(ctx, row).is_some_and(|rdma| rdma <= ctx.limits.tcp_rdma_share * rate);
-        if rate >= ctx.limits.tcp_bytes_per_s && little {
-            out.push(symptom(ctx, row, tcp, rate));
-        }
-    }
+    ctx.active_ports().next()?;
+    let [sent, received] = [tcp.tx_bytes, tcp.rx_bytes].map(|bytes| growing(Some(bytes)).unwrap_or(0.0));
+    let rate = sent + received;
+    let little = by_rdma(ctx, row)? <= ctx.limits.tcp_rdma_share * rate;
+    (rate >= ctx.limits.tcp_bytes_per_s && little).then(|| symptom(ctx, row, tcp, rate))
 }
 
 /// Devices on which a process without QPs in the kernel's list may have some that are not in it.
 fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
-    if row.verbs_files == Some(false) || row.unlisted.is_none() {
+    if row.qps > 0 || row.verbs_files == Some(false) || row.unlisted.is_none() {
         return Vec::new();
     }
     let may_have_it_open = |device: &&DeviceRow| match (&device.contexts, row.pid) {
@@ -45,20 +39,17 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
         let counter = counter?;
         counter.most_rate().or_else(|| counter.certain_rate())
     };
+    let hiding = hiding(ctx, row);
+    if row.qps == 0 && hiding.is_empty() {
+        return Some(0.0);
+    }
     let own = rate(row.traffic.tx_bytes).zip(rate(row.traffic.rx_bytes));
-    let hiding = if row.qps == 0 {
-        hiding(ctx, row)
-    } else {
-        Vec::new()
-    };
+    if let Some((sent, received)) = own.filter(|_| row.qps > 0) {
+        return Some(sent + received);
+    }
     let may_use = |port: &&PortRow| {
         row.devices.contains(&port.device) || hiding.iter().any(|device| device.uid == port.device_uid)
     };
-    match own {
-        _ if row.qps == 0 && hiding.is_empty() => return Some(0.0),
-        Some((sent, received)) if row.qps != 0 => return Some(sent + received),
-        _ => {}
-    }
     let mut ports = ctx.facts.ports.iter().filter(may_use).peekable();
     ports.peek()?;
     ports
@@ -66,14 +57,11 @@ fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
         .sum()
 }
 
-fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Symptom {
-    let mut evidence = Vec::new();
-    let peer = tcp
-        .busiest
-        .map(|end| format!(", the busiest to {end}"))
-        .unwrap_or_default();
+fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64) -> Finding {
+    let peer = tcp.busiest.map(|end| format!(", the busiest to {end}"));
     let connections = words::count(tcp.connections, "connection");
-    evidence.push(format!("{} in {connections}{peer}", words::bits(rate)));
+    let (who, moved) = (words::process(row), words::bits(rate));
+    let mut evidence = vec![format!("{moved} in {connections}{}", peer.unwrap_or_default())];
     if let Some(libraries) = row.libraries.as_ref().filter(|list| !list.is_empty()) {
         evidence.push(format!("it has loaded {}", libraries.join(", ")));
     }
@@ -98,12 +86,10 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             ShellWord::new(value, "VALUE"),
             *name
         ),
-        (None, Some(pid)) => {
-            step!(
-                "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
-                pid
-            )
-        }
+        (None, Some(pid)) => step!(
+            "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+            pid
+        ),
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),
     };
     let next = if lacks_plugin && switch.is_none() && row.verbs_files != Some(false) {
@@ -118,16 +104,12 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
         "and next to nothing by RDMA"
     };
     let because = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    Symptom {
-        verdict: format!(
-            "{} moves {} by TCP {instead}{because}",
-            words::process(row),
-            words::bits(rate)
-        ),
+    Finding {
+        verdict: format!("{who} moves {moved} by TCP {instead}{because}"),
         evidence,
         next,
-        short: format!("TCP {}", words::bits(rate)),
-        ..ctx.symptom(FindingId::TcpFallback, Severity::Warning, about)
+        short: format!("TCP {moved}"),
+        ..ctx.finding(FindingId::TcpFallback, about)
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::{RuleContext, growing, receiver};
 use crate::facts::{PortRow, ProcessRow, QpRow};
-use crate::findings::{Symptom, words};
+use crate::findings::{Finding, words};
 use crate::ib::{Gid, QpState};
 use crate::judgement::{Peer, StuckQp, address};
 use rdmatop_base::order::Gather as _;
-use rdmatop_base::step::{NextStep, ShellWord, step};
+use rdmatop_base::step::{ShellWord, step};
 
 /// What is known of the other end of a QP that gets no answer.
 enum End<'a> {
@@ -43,41 +43,22 @@ impl<'a> End<'a> {
 
 /// The port of this host with an address.
 fn port_of<'a>(ctx: &RuleContext<'a>, gid: Gid) -> Option<&'a PortRow> {
-    let has = |port: &&PortRow| {
-        port.gids
-            .iter()
-            .flat_map(|gids| gids.iter())
-            .any(|own| own.gid == gid)
-    };
+    let has = |port: &&PortRow| port.known_gids().any(|own| own.gid == gid);
     ctx.facts.ports.iter().find(has)
 }
 
 /// Whether a live QP of that port's device may be the peer: it has the peer's number, and is not known to be
 /// connected to another QP.
 fn has_peer(ctx: &RuleContext<'_>, qp: &QpRow, port: &PortRow) -> bool {
-    let mut all = ctx.facts.qps.iter().filter(|other| !other.exited);
-    all.any(|other| {
+    ctx.live_qps().any(|other| {
         Some(other.qpn) == qp.remote_qpn
             && other.device_uid == Some(port.device_uid)
             && other.remote_qpn.is_none_or(|remote| remote == qp.qpn)
     })
 }
 
-/// Whether the process of the destroyed peer still lives, in words; `None` once the peer's row is gone.
-fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> Option<&'static str> {
-    let ended = |other: &&std::sync::Arc<QpRow>| {
-        other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
-    };
-    let was = ctx.facts.qps.iter().find(ended)?;
-    let owner = ctx.owner(was.process_uid);
-    Some(match owner {
-        Some(owner) if !owner.exited => "its process lives",
-        _ => "its process has ended",
-    })
-}
-
 /// Names the peer of the first of these QPs as far as it is known, and says what to do.
-pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Symptom) {
+pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Finding) {
     let (first, who) = (qps[0], words::process(owner));
     let many = words::count(qps.len() as u64, "QP");
     let mut rows = ctx.facts.qps.iter();
@@ -94,21 +75,28 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
         format!("a QP of {who} on {} ({many} wait{on})", first.device)
     };
     "no answer".clone_into(&mut out.short);
-    out.since_ns = ctx.interval_begin();
+    out.since_mono_ns = ctx.interval_begin();
     out.victims = vec![owner.uid];
-    let reconnect = || -> NextStep {
-        if owner.kernel {
-            return "rdma resource show qp   # lists the QPs that still wait; the kernel gives them up by its timeouts and connects anew   # given up -> mount \
-                    or connect it anew"
-                .into();
-        }
-        let list = match owner.pid {
-            Some(pid) => step!("rdma resource show qp pid {}", pid),
-            None => "rdma resource show qp".into(),
-        };
+    let again = if owner.kernel {
+        "the kernel connects anew by its timeouts; given up -> mount or connect it anew"
+    } else {
+        "restart the job"
+    };
+    let reconnect = || {
+        let list = owner.pid.map_or_else(
+            || "rdma resource show qp".into(),
+            |pid| step!("rdma resource show qp pid {}", pid),
+        );
         step!(
-            "{}   # lists the QPs that still wait -> reconnect or restart that program: no QP finds a new peer by itself",
-            list
+            "{}   # lists the QPs that still wait: none finds a new peer by itself -> {}",
+            list,
+            again
+        )
+    };
+    let elsewhere = || {
+        step!(
+            "sudo rdmatop check   # on the peer's host: the process has ended -> {}; else look for drops at both ports",
+            again
         )
     };
     (out.verdict, out.next) = match row.map_or(End::Unknown, |row| End::of(ctx, row)) {
@@ -135,12 +123,10 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
             reconnect(),
         ),
         End::Destroyed(port) => {
-            let was = row.and_then(|row| was_of(ctx, row));
-            let was = was.map_or_else(String::new, |was| format!(", {was}"));
             let number = row.and_then(|row| row.remote_qpn).unwrap_or(0);
             (
                 format!(
-                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed{was}",
+                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed",
                     port.device
                 ),
                 reconnect(),
@@ -151,54 +137,34 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
                 "No answer from {} for {place}: the peer is gone or packets are lost",
                 address(gid)
             ),
-            match gid.ipv4() {
-                None => elsewhere(owner),
-                Some(address) if owner.kernel => step!(
-                    "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers -> does the other end run there (NVMe-oF, \
-                     NFS, Lustre)? the kernel connects anew by its timeouts   # given up -> mount or connect it anew",
-                    address
-                ),
-                Some(address) => step!(
+            gid.ipv4().map_or_else(elsewhere, |address| {
+                step!(
                     "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers, \
-                     and its process there has ended -> restart the job   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
-                    address
-                ),
-            },
+                     and its process there has ended -> {}   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
+                    address,
+                    again
+                )
+            }),
         ),
         End::Unknown => (
             format!("No answer for {place}: the peer is gone or packets are lost"),
-            elsewhere(owner),
+            elsewhere(),
         ),
     };
     out.evidence.extend(no_answer(ctx, qps));
 }
 
-fn elsewhere(owner: &ProcessRow) -> NextStep {
-    if owner.kernel {
-        return "sudo rdmatop check   # on the peer's host: look for drops at both ports; the kernel connects anew by its timeouts   # given up -> mount or \
-                connect it anew"
-            .into();
-    }
-    "sudo rdmatop check   # on the peer's host: the process has ended -> restart the job; else look for drops at both ports".into()
-}
-
 /// The evidence: the peer of the first QP, and how much the QPs send again.
 fn no_answer(ctx: &RuleContext<'_>, qps: &[&StuckQp]) -> Vec<String> {
     let uids: BTreeSet<u64> = qps.iter().map(|qp| qp.uid).gather();
-    let rows: Vec<_> = ctx
-        .facts
-        .qps
-        .iter()
-        .filter(|row| uids.contains(&row.uid))
-        .collect();
+    let rows = ctx.facts.qps.iter();
+    let rows: Vec<_> = rows.filter(|row| uids.contains(&row.uid)).collect();
     let mut out = Vec::new();
     if let Some(row) = rows.iter().find(|row| row.uid == qps[0].uid) {
         out.push(format!("{} does not answer", receiver::peer_of(row)));
     }
-    let again: f64 = rows
-        .iter()
-        .filter_map(|row| growing(row.traffic.retransmits))
-        .sum();
+    let again = rows.iter().filter_map(|row| growing(row.traffic.retransmits));
+    let again: f64 = again.sum();
     out.push(format!("{} packets sent again, 0 finished", words::per_s(again)));
     out
 }

@@ -3,7 +3,7 @@
 use super::growth::{CONNECTIONS, REGIONS, RecentCalls};
 use super::{RuleContext, growing};
 use crate::facts::{VerbRow, registers_memory};
-use crate::findings::{About, FindingId, Severity, Symptom, words};
+use crate::findings::{About, Finding, FindingId, words};
 use crate::input::{LimitReached, LockedMemory};
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_base::{errno, locked, text};
@@ -100,13 +100,13 @@ pub(super) struct FailedSteps {
 
 /// The commonest failure of modify_qp by a process, among those that [`fail`] names; `None` for none.
 pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<FailedSteps> {
-    let row = ctx
-        .calls_of("modify_qp")
-        .find(|row| row.process_uid == Some(process) && is_no_try(row))?;
+    let mut rows = ctx.calls_of("modify_qp");
+    let row = rows.find(|row| row.process_uid == Some(process) && is_no_try(row))?;
+    let is_named = |number: u32| meaning(&row.verb, number, row.pid, None).is_some();
     let named: Vec<_> = row
         .errnos
         .iter()
-        .filter(|(number, _)| meaning(&row.verb, *number, row.pid, None).is_some())
+        .filter(|(number, _)| is_named(*number))
         .collect();
     let (number, total) = named.iter().max_by_key(|(_, total)| *total)?;
     let grows = |number| ctx.history.of_errno(row, number).is_some();
@@ -118,59 +118,43 @@ pub(super) fn failed_steps(ctx: &RuleContext<'_>, process: u64) -> Option<Failed
 }
 
 /// Verbs that fail for want of something.
-pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
-    for row in ctx
-        .facts
-        .verbs
-        .iter()
-        .filter(|row| is_no_try(row) && growing(row.errors).is_some())
-    {
-        for (number, total) in &row.errnos {
-            let owner = ctx.owner(row.process_uid);
-            let cgroup =
-                owner.and_then(|row| Some(locked::believed(row.cgroup.as_deref()?, row.workload_claimed)));
-            let on_infiniband =
-                || owner.is_some_and(|owner| ctx.only_infiniband(owner.devices.iter().map(|name| &**name)));
-            // There it is the NIC that is late.
-            let meant = if *number == ETIMEDOUT && on_infiniband() {
-                EIO
-            } else {
-                *number
-            };
-            let Some((what, mut next)) = meaning(&row.verb, meant, row.pid, cgroup) else {
-                continue;
-            };
-            let mut what = what.to_owned();
-            let Some(more) = ctx.history.of_errno(row, *number) else {
-                continue;
-            };
-            let name = errno::name(*number).unwrap_or("an error");
-            let who = owner.map_or_else(|| nameless(row), words::process);
-            let limit = owner.and_then(|owner| owner.limited.as_deref());
-            let limit = limit.filter(|_| *number == EAGAIN);
-            let id = if let Some(limit) = limit {
-                (what, next) = (used_up(limit), raise(limit));
-                FindingId::CgroupLimit
-            } else {
-                FindingId::VerbFails
-            };
-            let pins = *number == ENOMEM && registers_memory(&row.verb);
-            if let Some(locked) = owner.and_then(|owner| owner.locked.as_deref()).filter(|_| pins) {
-                (what, next) = short_of_memory(locked, cgroup);
-            }
-            let about = About::of_process(row.process_uid).part(format!("{} {name} {}", row.verb, row.pid));
-            out.push(Symptom {
-                verdict: format!("{} of {who} fails with {name}: {what}", row.verb),
-                evidence: vec![format!(
-                    "{total} of {} calls failed so, {more} of them in the last interval that had any",
-                    row.calls.total
-                )],
-                next,
-                short: format!("{} {name}", row.verb),
-                ..ctx.symptom(id, Severity::Critical, about)
-            });
-        }
+pub(super) fn fail(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
+    let rows = ctx.facts.verbs.iter();
+    for row in rows.filter(|row| is_no_try(row) && growing(row.errors).is_some()) {
+        let errnos = row.errnos.iter();
+        out.extend(errnos.filter_map(|(number, total)| failure(ctx, row, *number, *total)));
     }
+}
+
+fn failure(ctx: &RuleContext<'_>, row: &VerbRow, number: u32, total: u64) -> Option<Finding> {
+    let more = ctx.history.of_errno(row, number)?;
+    let owner = ctx.owner(row.process_uid);
+    let cgroup = owner.and_then(|row| Some(locked::believed(row.cgroup.as_deref()?, row.workload_claimed)));
+    // There it is the NIC that is late.
+    let is_late = number == ETIMEDOUT && owner.is_some_and(|owner| ctx.is_on_infiniband(owner));
+    let (what, next) = meaning(&row.verb, if is_late { EIO } else { number }, row.pid, cgroup)?;
+    let limit = owner.and_then(|owner| owner.limited.as_deref());
+    let locked = owner.and_then(|owner| owner.locked.as_deref());
+    let (id, (what, next)) = match (number, limit, locked) {
+        (EAGAIN, Some(limit), _) => (FindingId::CgroupLimit, (used_up(limit), raise(limit))),
+        (ENOMEM, _, Some(locked)) if registers_memory(&row.verb) => {
+            (FindingId::VerbFails, short_of_memory(locked, cgroup))
+        }
+        _ => (FindingId::VerbFails, (what.to_owned(), next)),
+    };
+    let (verb, name) = (&row.verb, errno::name(number).unwrap_or("an error"));
+    let who = owner.map_or_else(|| nameless(row), words::process);
+    let about = About::of_process(row.process_uid).part(format!("{verb} {name} {}", row.pid));
+    Some(Finding {
+        verdict: format!("{verb} of {who} fails with {name}: {what}"),
+        evidence: vec![format!(
+            "{total} of {} calls failed so, {more} of them in the last interval that had any",
+            row.calls.total
+        )],
+        next,
+        short: format!("{verb} {name}"),
+        ..ctx.finding(id, about)
+    })
 }
 
 /// Whether the limit of locked memory alone explains that a registration has no memory.
@@ -200,17 +184,14 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
     let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
     let later = step!("for its next start: {}", locked::raise(cgroup));
-    let may_not_count = locked.exempt.is_none();
     if !explains(locked) {
+        let unless = if locked.exempt.is_none() {
+            ", unless CAP_IPC_LOCK counts for it"
+        } else {
+            ""
+        };
         return (
-            format!(
-                "{what}{}, or memory or the NIC's resources are exhausted",
-                if may_not_count {
-                    ", unless CAP_IPC_LOCK counts for it"
-                } else {
-                    ""
-                }
-            ),
+            format!("{what}{unless}, or memory or the NIC's resources are exhausted"),
             step!(
                 "free -h   # much available -> ibv_devinfo -v shows max_mr; or {}   # little available -> end what uses it, or \
                  register less   # {}",
@@ -255,65 +236,61 @@ fn nameless(row: &VerbRow) -> String {
 }
 
 /// Memory regions that are registered for each transfer: many, or few that take long.
-pub(super) fn churn(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     let limits = ctx.limits;
-    for row in ctx.calls_of("reg_mr") {
-        let owner = ctx.owner(row.process_uid);
-        let who = owner.map_or_else(|| nameless(row), words::process);
-        let lately = ctx.history.lately(&REGIONS, row.pid);
-        let time = lately.as_ref().and_then(RecentCalls::time);
-        let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
-        evidence.extend(lately.map(|lately| {
-            let time = time
-                .as_deref()
-                .map_or_else(String::new, |time| format!(", {time} in reg_mr and dereg_mr"));
-            // Of a registration whose length is not known only the call is.
-            let bytes = Some(lately.bytes).filter(|bytes| *bytes > 0.0);
-            let bytes = bytes.map_or_else(String::new, |bytes| {
-                format!(", {} registered", words::bytes(bytes))
-            });
-            format!("lately {} calls a second{time}{bytes}", lately.rate())
-        }));
-        let moved = owner.map_or(0.0, |owner| {
-            let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
-            traffic.into_iter().filter_map(growing).sum()
-        });
-        let is_much = lately
-            .as_ref()
-            .is_some_and(|it| it.share >= Some(limits.mr_share));
-        let verdict = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
-            format!(
-                "{who} registers memory {} times a second{} instead of reusing its regions",
-                words::number(rate),
-                // A share that is small would say that it does not matter: the evidence has it.
-                in_brackets(time.filter(|_| is_much))
-            )
-        } else if let Some((lately, time)) = lately.zip(time).filter(|_| is_much) {
-            let each = lately.each().map_or_else(String::new, |each| {
-                format!(" ({} a call)", words::time(each * 1e9))
-            });
-            format!("{who} spends {time} on registering memory{each} instead of reusing its regions")
-        } else if let Some(lately) = lately.filter(|it| it.bytes >= limits.mr_bytes_per_s.max(moved)) {
-            format!(
-                "{who} registers {} of memory, as much as it moves or more, instead of reusing its regions",
-                words::bytes(lately.bytes)
-            )
-        } else {
-            continue;
-        };
-        let about = About::of_process(row.process_uid);
-        out.push(Symptom {
-            verdict,
-            evidence,
-            next: step!(
-                "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled, =0 -> restart it without that   # else -> fix the \
-                 program: it has to keep its buffers registered",
-                row.pid
-            ),
-            short: "MR churn".to_owned(),
-            ..ctx.symptom(FindingId::MrChurn, Severity::Warning, about)
-        });
-    }
+    let owner = ctx.owner(row.process_uid);
+    let who = owner.map_or_else(|| nameless(row), words::process);
+    let lately = ctx.history.lately(REGIONS, row.pid);
+    let time = lately.as_ref().and_then(RecentCalls::time);
+    let mut evidence = vec![format!("{} calls of reg_mr in all", row.calls.total)];
+    evidence.extend(lately.map(|lately| {
+        let time = after_comma(time.as_ref().map(|time| format!("{time} in reg_mr and dereg_mr")));
+        // Of a registration whose length is not known only the call is.
+        let bytes = (lately.bytes > 0.0).then(|| format!("{} registered", words::bytes(lately.bytes)));
+        format!(
+            "lately {} calls a second{time}{}",
+            lately.rate(),
+            after_comma(bytes)
+        )
+    }));
+    let moved: f64 = owner.map_or(0.0, |owner| {
+        let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
+        traffic.into_iter().filter_map(growing).sum()
+    });
+    let is_much = lately.is_some_and(|it| it.share >= Some(limits.mr_share));
+    let does = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
+        format!(
+            "registers memory {} times a second{}",
+            words::number(rate),
+            // A share that is small would say that it does not matter: the evidence has it.
+            in_brackets(time.filter(|_| is_much))
+        )
+    } else if let Some((lately, time)) = lately.zip(time).filter(|_| is_much) {
+        let each = lately
+            .each()
+            .map(|each| format!("{} a call", words::time(each * 1e9)));
+        format!("spends {time} on registering memory{}", in_brackets(each))
+    } else {
+        let bytes = lately?.bytes;
+        if bytes < limits.mr_bytes_per_s.max(moved) {
+            return None;
+        }
+        format!(
+            "registers {} of memory, as much as it moves or more,",
+            words::bytes(bytes)
+        )
+    };
+    Some(Finding {
+        verdict: format!("{who} {does} instead of reusing its regions"),
+        evidence,
+        next: step!(
+            "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled, =0 -> restart it without that   # else -> fix the \
+             program: it has to keep its buffers registered",
+            row.pid
+        ),
+        short: "MR churn".to_owned(),
+        ..ctx.finding(FindingId::MrChurn, About::of_process(row.process_uid))
+    })
 }
 
 /// What is known, after a space and in brackets.
@@ -321,46 +298,45 @@ fn in_brackets(known: Option<String>) -> String {
     known.map_or_else(String::new, |known| format!(" ({known})"))
 }
 
+fn after_comma(known: Option<String>) -> String {
+    known.map_or_else(String::new, |known| format!(", {known}"))
+}
+
 /// Connections that are made for each transfer.
-pub(super) fn reconnects(ctx: &RuleContext<'_>, out: &mut Vec<Symptom>) {
+pub(super) fn reconnects(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
     let calls = |row: &VerbRow| growing(Some(row.calls)).filter(|rate| *rate > ctx.limits.qp_per_s);
-    for row in ctx.calls_of("create_qp") {
-        let Some(made) = calls(row) else { continue };
-        let ends = ctx.calls_of("destroy_qp").find(|other| other.pid == row.pid);
-        // Who only makes them starts a job, or leaks them.
-        let Some(ended) = ends.and_then(calls) else {
-            continue;
-        };
-        let owner = ctx.owner(row.process_uid);
-        let lately = ctx.history.lately(&CONNECTIONS, row.pid);
-        let time = lately.as_ref().and_then(RecentCalls::time);
-        let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
-        if let (Some(lately), Some(time)) = (&lately, &time) {
-            let each = lately.each().map_or_else(String::new, |each| {
-                format!(", {} for each QP", words::time(each * 1e9))
-            });
-            evidence.push(format!(
-                "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{each}",
-                lately.rate()
-            ));
-        }
-        let about = About::of_process(row.process_uid);
-        out.push(Symptom {
-            verdict: format!(
-                "{} makes {} QPs a second and destroys {}{} instead of keeping its connections",
-                owner.map_or_else(|| nameless(row), words::process),
-                words::number(made),
-                words::number(ended),
-                in_brackets(time)
-            ),
-            evidence,
-            next: step!(
-                "sudo rdmatop --trace --pid {} --event qp_modify,qp_destroy   # shows to which peer each connection goes -> fix the program: it has \
-                 to keep one QP for each peer",
-                row.pid
-            ),
-            short: "QP churn".to_owned(),
-            ..ctx.symptom(FindingId::QpChurn, Severity::Warning, about)
-        });
-    }
+    let made = calls(row)?;
+    // Who only makes them starts a job, or leaks them.
+    let ended = calls(ctx.calls_of("destroy_qp").find(|other| other.pid == row.pid)?)?;
+    let owner = ctx.owner(row.process_uid);
+    let lately = ctx.history.lately(CONNECTIONS, row.pid);
+    let time = lately.as_ref().and_then(RecentCalls::time);
+    let mut evidence = vec![format!("{} calls of create_qp in all", row.calls.total)];
+    evidence.extend(lately.zip(time.as_ref()).map(|(lately, time)| {
+        let each = lately
+            .each()
+            .map(|each| format!("{} for each QP", words::time(each * 1e9)));
+        format!(
+            "lately {} QPs a second, {time} in create_qp, modify_qp and destroy_qp{}",
+            lately.rate(),
+            after_comma(each)
+        )
+    }));
+    Some(Finding {
+        verdict: format!(
+            "{} makes {} QPs a second and destroys {}{} instead of keeping its connections",
+            owner.map_or_else(|| nameless(row), words::process),
+            words::number(made),
+            words::number(ended),
+            in_brackets(time)
+        ),
+        evidence,
+        next: step!(
+            "sudo rdmatop --trace --pid {} --event qp_modify,qp_destroy   # shows to which peer each connection goes -> fix the program: it has \
+             to keep one QP for each peer",
+            row.pid
+        ),
+        short: "QP churn".to_owned(),
+        ..ctx.finding(FindingId::QpChurn, About::of_process(row.process_uid))
+    })
 }

@@ -76,12 +76,17 @@ fn what_chose_the_nic_is_named() {
     s.processes[0].environ = Some(vec![("NCCL_IB_HCA".into(), "mlx5_5".into())].into());
     let next = far(&s)[0].next.to_string();
     assert!(
-        next.contains("mlx5_0 nearer to the GPU -> start the job next without NCCL_IB_HCA"),
+        next.contains("mlx5_0 nearer to the GPU -> start it next without NCCL_IB_HCA"),
         "{next}"
     );
     s.processes[0].environ = None;
     s.processes[0].cmdline = Some("ib_write_bw -d mlx5_5 --use_cuda=0".into());
-    assert!(far(&s)[0].next.to_string().contains("with -d of that NIC"));
+    assert!(
+        far(&s)[0]
+            .next
+            .to_string()
+            .contains("start it next without -d, or with that NIC in it")
+    );
 }
 
 #[test]

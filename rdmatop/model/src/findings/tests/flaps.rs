@@ -31,16 +31,10 @@ fn a_link_that_goes_down_repeatedly_flaps_and_one_outage_does_not() {
         found.iter().map(|f| f.verdict.as_str()).collect::<Vec<_>>(),
         [
             "The link of mlx5_3/1 flaps: it went down 3 times within 2m50s",
-            "The link of mlx5_4/1 flaps: it went down 4 times within 2m40s, for 30s or less in all; used by rank (PID 4711, slurm 7341.0)"
+            "The link of mlx5_4/1 flaps: it went down 4 times within 2m40s; used by rank (PID 4711, slurm 7341.0)"
         ]
     );
-    assert_eq!(
-        found[1].evidence,
-        [
-            "by link_downed, the last time 30s ago",
-            "down for at most 19 % of these 2m40s"
-        ]
-    );
+    assert_eq!(found[1].evidence, ["by link_downed, the last time 30s ago"]);
     // The window and the time for which the finding is kept; nothing flaps twice as one.
     for _ in 0..7 {
         assert_eq!(minute(&mut s, &mut watch, false, 0).len(), 2);
@@ -92,14 +86,9 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
     let witness = "by the port's state, the last time 14s ago";
     let found = flapping(true, |_| {});
     assert_eq!(found.verdict, verdict);
-    assert_eq!(
-        found.evidence,
-        [witness, "down for at least 21 % of these 55s, at most 33 %"]
-    );
-    // Without the counter it may have been down between two looks.
+    assert_eq!(found.evidence, [witness]);
     let found = flapping(false, |_| {});
-    assert_eq!(found.verdict, verdict);
-    assert_eq!(found.evidence, [witness, "down for at least 21 % of these 55s"]);
+    assert_eq!((&*found.verdict, found.evidence.len()), (verdict, 1));
     let with_qp = |state: u8, since: u64| {
         flapping(true, |s| {
             for (uid, state) in [(41, 3), (42, state)] {
@@ -120,18 +109,15 @@ fn a_link_that_flaps_says_for_how_long_it_was_down_and_which_qps_failed() {
         failed.verdict
     );
     assert_eq!(
-        failed.evidence[2],
+        failed.evidence[1],
         "1 QP of 1 process went to ERR since the link first went down"
     );
     let well = with_qp(3, 7);
-    assert_eq!(
-        (well.verdict.as_str(), &*well.evidence[2]),
-        (verdict, "none of the 2 QPs that the kernel lists there is in ERR")
-    );
+    assert_eq!((well.verdict.as_str(), well.evidence.len()), (verdict, 1));
     let earlier = with_qp(6, 0);
     assert_eq!(
         (earlier.verdict.as_str(), earlier.evidence.len()),
-        (verdict, 2),
+        (verdict, 1),
         "what failed before has another reason"
     );
 }
@@ -156,34 +142,16 @@ fn flaps_of(seconds: u64, look: impl Fn(u64) -> (u8, Counter)) -> Finding {
 }
 
 #[test]
-fn no_time_down_exceeds_the_window_and_no_bound_rests_on_a_full_counter() {
+fn no_time_down_exceeds_the_window() {
     let counter = |total| Counter::whole(total, Some(0.0), Source::Netlink);
     // It comes up between the snapshots, which all see it down, each ten seconds, for half an hour.
     let bounces = flaps_of(1800, |second| (1, counter(second / 10)));
     let time = bounces.verdict.split_once(", for ").unwrap().1;
     assert!(time.starts_with("9m"), "{}", bounces.verdict);
-    let share = &bounces.evidence[1];
-    assert!(
-        !share.contains("100 %") || share.contains("at most 100 %"),
-        "{share}"
-    );
-    // The counter is at its end while the link is seen to go down.
-    let full = flaps_of(60, |second| {
-        let partial = true;
-        let state = if second % 20 == 10 { 1 } else { 4 };
-        (
-            state,
-            Counter {
-                partial,
-                ..counter(255)
-            },
-        )
-    });
-    assert!(!full.verdict.contains("or less"), "{}", full.verdict);
     // One look finds that it went down three times.
     let at_once = flaps_of(12, |second| (4, counter(if second == 11 { 3 } else { 0 })));
     assert!(
-        at_once.verdict.contains("3 times within 1s, for 1s or less"),
+        at_once.verdict.contains("3 times within 1s; used by"),
         "{}",
         at_once.verdict
     );
@@ -236,8 +204,8 @@ fn a_link_of_ethernet_flaps_by_the_counter_of_its_network_device() {
     assert_eq!(ids(&found), ["link-flaps"]);
     assert_eq!(
         found[0].verdict,
-        "The link of mlx5_4/1 flaps: it went down 3 times within 0s; used by rank (PID 4711, slurm 7341.0)",
-        "between two of its readings, for how long is not known"
+        "The link of mlx5_4/1 flaps: it went down 3 times within 6s; used by rank (PID 4711, slurm 7341.0)",
+        "it is read each five seconds"
     );
     assert_eq!(
         found[0].evidence,

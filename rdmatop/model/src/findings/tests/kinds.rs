@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::{About, Change, FindingId, FindingTracker, Limits, Severity, Symptom};
+use super::super::{About, Change, Finding, FindingId, FindingTracker, Limits, Severity};
 use super::S;
 use crate::testkit;
-use rdmatop_base::step::NextStep;
 
 /// The machine on which a test runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -461,25 +460,10 @@ mr_per_s = 500
 }
 
 /// A symptom of a kind on one of two devices.
-fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Symptom {
-    Symptom {
-        id,
-        severity: if critical {
-            Severity::Critical
-        } else {
-            Severity::Warning
-        },
-        about: About {
-            device: Some(device),
-            ..About::default()
-        },
-        since_ns,
-        verdict: String::new(),
-        evidence: Vec::new(),
-        next: NextStep::default(),
-        short: String::new(),
-        victims: Vec::new(),
-        taker: None,
+fn symptom(id: FindingId, device: u64, since_ns: u64, critical: bool) -> Finding {
+    Finding {
+        severity: Severity::critical_if(critical),
+        ..Finding::of(id, About::of_device(device), since_ns)
     }
 }
 

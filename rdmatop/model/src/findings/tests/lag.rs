@@ -37,35 +37,6 @@ fn change(s: &mut Snapshot, at: usize, change: impl FnOnce(&mut Member)) {
 }
 
 #[test]
-fn too_few_udp_source_ports_are_counted_where_each_peer_is_known() {
-    let mut s = over_bond("802.3ad", [19.8 * GB, 0.1 * GB], [2.0 * GB, 2.0 * GB]);
-    let mut with = |qpns: &[(u32, Option<u32>)]| {
-        s.qps.clear();
-        for (at, (qpn, remote)) in qpns.iter().enumerate() {
-            let mut qp = rows::qp(
-                at as u64 + 20,
-                "mlx5_0",
-                *qpn,
-                3,
-                Some(4711),
-                "rank",
-                Traffic::default(),
-            );
-            let row = Arc::make_mut(&mut qp);
-            (row.device_uid, row.remote_qpn) = (s.ports[0].device_uid.into(), *remote);
-            s.qps.push(qp);
-        }
-        after(20, &s)[0].evidence.join("; ")
-    };
-    let said = "by which the bond tells them apart: ";
-    assert!(with(&[(7_000, Some(7_100)), (7_001, Some(7_101))]).contains(&format!("{said}2,")));
-    // The numbers of both ends are multiplied, so these two are one flow.
-    assert!(with(&[(17, Some(18)), (18, Some(17))]).contains(&format!("{said}1,")));
-    assert!(!with(&[(17, Some(18)), (19, None)]).contains(said));
-    assert!(!with(&[]).contains(said));
-}
-
-#[test]
 fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
     let even = [2.0 * GB, 2.0 * GB];
     assert_eq!(ids(&after(20, &over_bond("802.3ad", even, even))), [""; 0]);

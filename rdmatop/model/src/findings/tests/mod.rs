@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{About, Change, Finding, FindingId, FindingTracker, Limits, Severity, Symptom};
+use super::{About, Change, Finding, FindingId, FindingTracker, Limits, Severity};
 
 use crate::ib::{PortState, QpState, WcStatus};
 use crate::input::LockedMemory;
@@ -530,18 +530,10 @@ fn ranks(tx: [f64; 8], of_port: u32) -> Snapshot {
 }
 
 /// A symptom of each of `parts` parts of one process, or of a device.
-fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> Vec<Symptom> {
-    let one = |part: usize| Symptom {
-        id,
+fn symptoms(id: FindingId, severity: Severity, about: &About, parts: usize) -> Vec<Finding> {
+    let one = |part: usize| Finding {
         severity,
-        about: about.clone().part(format!("{part:04}")),
-        since_ns: 0,
-        verdict: String::new(),
-        evidence: Vec::new(),
-        next: "".into(),
-        short: String::new(),
-        victims: Vec::new(),
-        taker: None,
+        ..Finding::of(id, about.clone().part(format!("{part:04}")), 0)
     };
     (0..parts).map(one).collect()
 }

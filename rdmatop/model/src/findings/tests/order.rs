@@ -3,7 +3,7 @@
 use super::*;
 
 /// A symptom of a process, or of a port where none is given, that is there from a time on.
-fn of(id: FindingId, severity: Severity, process: Option<u64>, since_ns: u64) -> Symptom {
+fn of(id: FindingId, severity: Severity, process: Option<u64>, since_ns: u64) -> Finding {
     let about = process.map_or_else(
         || About {
             port: Some(1),
@@ -12,7 +12,7 @@ fn of(id: FindingId, severity: Severity, process: Option<u64>, since_ns: u64) ->
         About::of_process,
     );
     let mut all = symptoms(id, severity, &about, 1);
-    all[0].since_ns = since_ns;
+    all[0].since_mono_ns = since_ns;
     all.remove(0)
 }
 
@@ -82,7 +82,7 @@ fn a_setting_stands_only_where_it_was_there_at_first_or_for_an_hour() {
 
 #[test]
 fn a_result_is_behind_its_cause_however_old_that_is() {
-    let order = |joined: fn(&mut Symptom, &mut Snapshot, u64)| {
+    let order = |joined: fn(&mut Finding, &mut Snapshot, u64)| {
         let (mut s, mut watch) = (testkit::empty(), FindingTracker::default());
         let begin = s.mono_ns;
         let mut found = Vec::new();

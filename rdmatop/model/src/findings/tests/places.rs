@@ -45,7 +45,7 @@ fn one_user_with_many_processes_cannot_push_out_what_others_suffer_from() {
         s.processes.push(row);
     }
     let of = |uid: u64, severity| symptoms(FindingId::CompletionError, severity, &About::of_process(uid), 1);
-    let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical)).collect();
+    let mut all: Vec<Finding> = (1..=900).flat_map(|uid| of(uid, Severity::Critical)).collect();
     all.extend((990..1000).flat_map(|uid| of(uid, Severity::Warning)));
     let of_device = symptoms(FindingId::PcieSlow, Severity::Warning, &About::of_device(1), 1);
     let mut watch = FindingTracker::default();
@@ -84,7 +84,7 @@ fn processes_of_unknown_users_push_out_nothing_of_the_kernel_s() {
             parts,
         )
     };
-    let mut all: Vec<Symptom> = (1..=900).flat_map(|uid| of(uid, Severity::Critical, 1)).collect();
+    let mut all: Vec<Finding> = (1..=900).flat_map(|uid| of(uid, Severity::Critical, 1)).collect();
     all.extend(of(1000, Severity::Warning, 4));
     let found = FindingTracker::default().follow(&s, &s.judgement, all);
     let is_kernel = |found: &&Finding| found.about.process == Some(1000);
@@ -94,7 +94,7 @@ fn processes_of_unknown_users_push_out_nothing_of_the_kernel_s() {
 #[test]
 fn a_raised_finding_makes_way_for_a_raised_one_alone() {
     let (s, mut watch) = (testkit::empty(), FindingTracker::default());
-    let warnings: Vec<Symptom> = (1..=512)
+    let warnings: Vec<Finding> = (1..=512)
         .flat_map(|rank| {
             symptoms(
                 FindingId::CompletionError,
@@ -137,7 +137,7 @@ fn a_raised_finding_makes_way_for_a_raised_one_alone() {
 #[test]
 fn of_too_many_findings_the_worst_stay_and_the_rest_is_counted() {
     let (s, mut watch) = (testkit::empty(), FindingTracker::default());
-    let ranks = |severity| -> Vec<Symptom> {
+    let ranks = |severity| -> Vec<Finding> {
         let of = |rank| symptoms(FindingId::CompletionError, severity, &About::of_process(rank), 1);
         (1..=700).flat_map(of).collect()
     };

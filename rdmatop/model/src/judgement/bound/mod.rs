@@ -181,15 +181,20 @@ impl Judgement {
     /// How busy the links of each process were, in their order; the facts are those that were judged, with
     /// all rows.
     pub(crate) fn bounds(&self, facts: &Facts, gpus: &[GpuSample]) -> Vec<Option<Bound>> {
-        let rows = &facts.processes;
-        let links = &self.rows.links;
-        let known = |ports: &[PortRow]| ports.iter().any(|port| port.rate_bps.is_some());
-        if links.is_empty() || !known(&facts.ports) {
-            return vec![None; rows.len()];
-        }
+        let (rows, links) = (&facts.processes, &self.rows.links);
         let mut ports = Ports::new();
         for port in &facts.ports {
             ports.entry(port.device_uid).or_default().push(port);
+        }
+        // Who has queue pairs on each link; `None`: a process that is not known, or has ended.
+        let mut users: BTreeMap<Link, BTreeSet<Option<JobKey<'_>>>> = BTreeMap::new();
+        let living = rows.iter().filter(|row| !row.exited);
+        let living: BTreeMap<u64, JobKey<'_>> = living.map(|row| (row.uid, JobKey::of(row))).gather();
+        for (process, links) in links {
+            let user = process.and_then(|uid| living.get(&uid).copied());
+            for link in links {
+                users.entry(*link).or_default().insert(user);
+            }
         }
         let mut jobs: BTreeMap<JobKey<'_>, Job> = BTreeMap::new();
         for row in rows.iter().filter(|row| !row.exited) {
@@ -211,38 +216,19 @@ impl Judgement {
                 job.gpu = pids.get(key).and_then(of);
             }
         }
-        let used: BTreeMap<_, _> = jobs
-            .iter()
-            .filter_map(|(key, job)| Some((*key, job.ports(&ports)?)))
-            .gather();
-        let mut users: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-        for port in used.values().flat_map(BTreeMap::keys) {
-            *users.entry(*port).or_default() += 1;
-        }
-        // Links of queue pairs whose process is not known, or has ended.
-        let known: BTreeSet<u64> = rows.iter().filter(|row| !row.exited).map(|row| row.uid).gather();
-        let strangers = links
-            .iter()
-            .filter(|(process, _)| process.is_none_or(|uid| !known.contains(&uid)));
-        let strangers: BTreeSet<Link> = strangers.flat_map(|(_, links)| links).copied().gather();
-        let is_alone = |port: &(u64, u32)| {
-            let [here, somewhere] = [(port.0, Some(port.1)), (port.0, None)];
-            let strange = strangers.contains(&here) || strangers.contains(&somewhere);
-            users.get(port) == Some(&1) && !strange
-        };
-        let all_known = used.len() == jobs.len();
-        let judged: BTreeMap<_, _> = used
-            .iter()
-            .map(|(key, used)| {
-                let alone = all_known && used.keys().all(is_alone);
-                (*key, jobs.get(key).and_then(|job| job.judge(used, alone)))
-            })
-            .gather();
+        let judged = jobs.iter().filter_map(|(key, job)| {
+            let used = job.ports(&ports)?;
+            // A queue pair whose port is not known may be on any of its device.
+            let may_use = |port: &(u64, u32)| [(port.0, Some(port.1)), (port.0, None)];
+            let links = used.keys().flat_map(may_use);
+            let mut others = links.filter_map(|link| users.get(&link)).flatten();
+            let alone = others.all(|user| *user == Some(*key));
+            Some((*key, job.judge(&used, alone)?))
+        });
+        let judged: BTreeMap<_, _> = judged.gather();
         let of = |row: &ProcessRow| {
-            let uses_links = !row.exited && links.contains_key(&Some(row.uid));
-            uses_links
-                .then(|| judged.get(&JobKey::of(row)).copied().flatten())
-                .flatten()
+            let judged = judged.get(&JobKey::of(row)).copied();
+            judged.filter(|_| !row.exited && links.contains_key(&Some(row.uid)))
         };
         rows.iter().map(of).collect()
     }

@@ -61,74 +61,46 @@ pub struct Unexplained {
     openers: Option<Arc<OpenersSample>>,
 }
 
-/// All ports that move data which nothing explains.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct AllUnexplained(Vec<Unexplained>);
-
-impl AllUnexplained {
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// The unexplained ports of a snapshot with all rows. `openers`: who has which device open, if looked up.
+pub(crate) fn unexplained(facts: &Facts, openers: Option<&Arc<OpenersSample>>) -> Vec<Unexplained> {
+    let moving: Vec<&PortRow> = facts.ports.iter().filter(|port| moves(facts, port)).collect();
+    if moving.is_empty() {
+        return Vec::new();
     }
-
-    /// All of them, in the order of devices and ports.
-    pub fn iter(&self) -> impl Iterator<Item = &Unexplained> {
-        self.0.iter()
-    }
-
-    /// The entries for the devices that `wanted` accepts.
-    pub(crate) fn of(&self, wanted: impl Fn(&str) -> bool) -> Self {
-        Self(self.iter().filter(|one| wanted(&one.device)).cloned().collect())
-    }
-
-    /// The unexplained ports of a snapshot with all rows. `openers`: who has which device open, if looked up.
-    pub(crate) fn find(facts: &Facts, openers: Option<&Arc<OpenersSample>>) -> Self {
-        let moving: Vec<&PortRow> = facts.ports.iter().filter(|port| moves(facts, port)).collect();
-        if moving.is_empty() {
-            return Self::default();
-        }
-        // Only now, because this looks at all QPs.
-        let explained = explained(facts);
-        let one = |port: &PortRow| {
-            let mut devices = facts.devices.iter();
-            let device = devices.find(|device| device.uid == port.device_uid)?;
-            let plain = device.state == Some(DeviceState::Registered) && !device.followed;
-            let none = plain && !explained.contains(&device.uid) && are_known(&facts.qps, device);
-            none.then(|| Unexplained::new(device, port.port, openers.cloned()))
-        };
-        Self(moving.into_iter().filter_map(one).collect())
-    }
-
-    /// One note for all ports that have the same cause and remedy.
-    pub fn notes(&self) -> Vec<Cause> {
-        let mut groups: Vec<(Vec<String>, &Cause)> = Vec::new();
-        for one in &self.0 {
-            let place = format!("{}/{}", one.device, one.port);
-            let same = |cause: &Cause| (&cause.why, &cause.remedy) == (&one.cause.why, &one.cause.remedy);
-            match groups.iter_mut().find(|(_, cause)| same(cause)) {
-                Some((places, _)) => places.push(place),
-                None => groups.push((vec![place], &one.cause)),
-            }
-        }
-        let note = |(places, cause): (Vec<String>, &Cause)| {
-            let moves = if places.len() == 1 { "moves" } else { "move" };
-            Cause {
-                what: format!(
-                    "{} {moves} data without a queue pair that the kernel lists",
-                    text::names(&places)
-                ),
-                ..cause.clone()
-            }
-        };
-        groups.into_iter().map(note).collect()
-    }
+    // Only now, because this looks at all QPs.
+    let explained = explained(facts);
+    let one = |port: &PortRow| {
+        let mut devices = facts.devices.iter();
+        let device = devices.find(|device| device.uid == port.device_uid)?;
+        let plain = device.state == Some(DeviceState::Registered) && !device.followed;
+        let none = plain && !explained.contains(&device.uid) && are_known(&facts.qps, device);
+        none.then(|| Unexplained::new(device, port.port, openers.cloned()))
+    };
+    moving.into_iter().filter_map(one).collect()
 }
 
-impl From<Vec<Unexplained>> for AllUnexplained {
-    fn from(all: Vec<Unexplained>) -> Self {
-        Self(all)
+/// One note for all ports that have the same cause and remedy.
+pub(crate) fn notes_of(all: &[Unexplained]) -> Vec<Cause> {
+    let mut groups: Vec<(Vec<String>, &Cause)> = Vec::new();
+    for one in all {
+        let place = format!("{}/{}", one.device, one.port);
+        let same = |cause: &Cause| (&cause.why, &cause.remedy) == (&one.cause.why, &one.cause.remedy);
+        match groups.iter_mut().find(|(_, cause)| same(cause)) {
+            Some((places, _)) => places.push(place),
+            None => groups.push((vec![place], &one.cause)),
+        }
     }
+    let note = |(places, cause): (Vec<String>, &Cause)| {
+        let moves = if places.len() == 1 { "moves" } else { "move" };
+        Cause {
+            what: format!(
+                "{} {moves} data without a queue pair that the kernel lists",
+                text::names(&places)
+            ),
+            ..cause.clone()
+        }
+    };
+    groups.into_iter().map(note).collect()
 }
 
 impl Unexplained {
@@ -151,23 +123,7 @@ impl Unexplained {
 
 impl Serialize for Unexplained {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Candidate<'a> {
-            pid: u32,
-            comm: Option<&'a str>,
-            workload: Option<&'a str>,
-            libraries: Option<&'a [String]>,
-        }
-        let candidate = |one| {
-            let one: &Opener = one;
-            Candidate {
-                pid: one.pid,
-                comm: one.comm.as_deref(),
-                workload: one.workload.as_deref(),
-                libraries: one.libraries.as_deref(),
-            }
-        };
-        let candidates: Option<Vec<_>> = self.candidates().map(|all| all.map(candidate).collect());
+        let candidates: Option<Vec<_>> = self.candidates().map(Iterator::collect);
         let whole = |sample: &Arc<OpenersSample>| !sample.hidden && !sample.cut;
         let mut object = serializer.serialize_struct("Unexplained", 5)?;
         object.serialize_field("device", &self.device)?;
@@ -222,13 +178,10 @@ pub fn unseen_qps(facts: &Facts) -> Option<String> {
         None if devices.len() == 1 => String::new(),
         _ => format!(" on {} devices", devices.len()),
     };
-    let at_least = if all().all(|objects| objects.whole) {
-        ""
-    } else {
-        "at least "
-    };
-    let s = if count == 1 { "" } else { "s" };
-    Some(format!("nothing is seen of {at_least}{count} DEVX QP{s}{on}"))
+    let whole = all().all(|objects| objects.whole);
+    let at_least = if whole { "" } else { "at least " };
+    let qps = text::count(count, "DEVX QP");
+    Some(format!("nothing is seen of {at_least}{qps}{on}"))
 }
 
 /// A queue pair for management datagrams, or one that the driver itself uses to register memory.

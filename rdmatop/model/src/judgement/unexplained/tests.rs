@@ -155,7 +155,7 @@ impl Machine {
 fn a_port_that_moves_data_without_qps_says_so_and_requests_are_unknown() {
     for machine in [mlx5(), efa()] {
         let (snapshot, mut engine) = machine.after(2);
-        let [one] = &snapshot.judgement.unexplained.0[..] else {
+        let [one] = &snapshot.judgement.unexplained[..] else {
             panic!("{}", machine.driver);
         };
         assert_eq!(
@@ -259,7 +259,7 @@ fn no_healthy_machine_is_told_so() {
         assert!(!machine.is_unexplained(6), "{why}");
     }
     for snapshot in [testkit::busy(), testkit::one_row(), testkit::empty()] {
-        assert!(AllUnexplained::find(&snapshot, None).is_empty());
+        assert!(unexplained(&snapshot, None).is_empty());
     }
 }
 
@@ -300,7 +300,7 @@ fn idle_by_exact_counts_is_no_proof_because_a_peer_may_write_and_read() {
     let mut snapshot = (*snapshot).clone();
     let traffic = Arc::make_mut(&mut Arc::make_mut(&mut snapshot.qps[0]).traffic);
     traffic.tx_wr = Some(crate::value::Counter::whole(5, Some(0.0), Source::Uprobe));
-    assert!(AllUnexplained::find(&snapshot, None).is_empty());
+    assert!(unexplained(&snapshot, None).is_empty());
 }
 
 fn opener(pid: u32, workload: Option<&str>, libraries: &[&str]) -> Opener {
@@ -395,15 +395,17 @@ fn candidates_are_those_of_now_and_like_ports_share_a_note() {
         (&snapshot.ports[0].tx_bytes, snapshot.interval_ns)
     );
     let mut two = again.judgement.unexplained.clone();
-    two.0.push(Unexplained {
+    two.push(Unexplained {
         port: 2,
-        ..two.0[0].clone()
+        ..two[0].clone()
     });
-    assert_eq!(two.notes().len(), 1);
+    assert_eq!(notes_of(&two).len(), 1);
     assert!(
-        two.notes()[0].what.starts_with("mlx5_0/1 and mlx5_0/2 move data"),
+        notes_of(&two)[0]
+            .what
+            .starts_with("mlx5_0/1 and mlx5_0/2 move data"),
         "{}",
-        two.notes()[0]
+        notes_of(&two)[0]
     );
     let json = serde_json::to_value(&two).unwrap();
     assert_eq!(json[0]["candidates"][0]["pid"], 231);
