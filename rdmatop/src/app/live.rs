@@ -23,11 +23,7 @@ use rdmatop_model::{
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
 };
-use rdmatop_sources::{
-    limits,
-    root::Root,
-    seam::{Feed, Sources},
-};
+use rdmatop_sources::{limits, root::Root, seam::Sources};
 use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
@@ -61,7 +57,12 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The reports are not read here: the snapshots contain them.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
-    let mut on_request = OnRequest::new(first_rows, pump.take_feed(), prober, plan.uprobe_limit);
+    let mut on_request = OnRequest {
+        first_rows,
+        watcher: pump.take_feed().map(Watcher::new),
+        prober,
+        limit: plan.uprobe_limit,
+    };
     let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -70,7 +71,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (end, mut ending) = watch::channel(None);
     let mut signals = Signals::take()?;
     let mut screen = screen(options, pump.subscribe(), events, control)?;
-    let mut sink = Sink::Drop(super::sink::Live::new(to));
+    let mut sink = Sink::live(to);
     let filter = plan.filter.clone();
     let check = move |all: &Snapshot| {
         targets::device(&filter, all)?;
@@ -172,20 +173,6 @@ struct OnRequest {
 }
 
 impl OnRequest {
-    fn new(
-        first_rows: Option<oneshot::Sender<()>>,
-        feed: Option<Feed>,
-        prober: Option<Prober>,
-        limit: f64,
-    ) -> Self {
-        Self {
-            first_rows,
-            watcher: feed.map(Watcher::new),
-            prober,
-            limit,
-        }
-    }
-
     /// Does what the screen asks for.
     fn obey(&mut self, control: Control, refresh: &watch::Sender<Duration>, all: &Snapshot) {
         match (control, &mut self.watcher) {
@@ -258,7 +245,7 @@ fn options(plan: &Plan) -> TuiOptions {
         options.settings.delay = plan.delay.as_secs_f64();
     }
     if let Some(sort) = plan.sort.as_deref().and_then(Sort::of_processes) {
-        options.settings.sort.insert("processes".to_owned(), sort);
+        options.settings.sort.insert(Tab::Processes, sort);
     }
     options.no_color |= !plan.color;
     options.uprobes = plan.uprobes.is_some();

@@ -9,7 +9,6 @@
 //! eBPF side, writing lines, drawing.
 mod check;
 mod defect;
-mod descriptors;
 mod doctor;
 mod files;
 mod heap;
@@ -84,7 +83,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         "start"
     );
     limits::raise();
-    descriptors::make_room();
     let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
         Ok(mut cli) => {

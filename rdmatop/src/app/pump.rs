@@ -232,8 +232,7 @@ impl Pump {
             sampler.order(wants);
         }
         let found = async {
-            let mut sink = Sink::Discard;
-            let (_nobody, mut end) = watch::channel(None);
+            let (mut sink, (_nobody, mut end)) = (Sink::discard(), watch::channel(None));
             while self.looking_up {
                 match self.messages.recv().await {
                     Some(message) => _ = self.take(message, &mut sink, &mut end).await,
@@ -260,8 +259,7 @@ impl Pump {
     }
 
     async fn answer(&mut self) -> Result<(), Stop> {
-        let mut sink = Sink::Discard;
-        let (_nobody, mut end) = watch::channel(None);
+        let (mut sink, (_nobody, mut end)) = (Sink::discard(), watch::channel(None));
         let answered = async {
             while let Some(message) = self.messages.recv().await {
                 if self.take(message, &mut sink, &mut end).await {
@@ -287,8 +285,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let mut sink = Sink::Discard;
-        let (_nobody, mut end) = watch::channel(None);
+        let (mut sink, (_nobody, mut end)) = (Sink::discard(), watch::channel(None));
         tokio::pin!(until);
         let mut next = Instant::now() + PROCESSES_EVERY;
         loop {
@@ -567,7 +564,7 @@ impl Pump {
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user like what found our own channel full.
-        let live = matches!(sink, Sink::Drop(_));
+        let live = sink.is_live();
         let refused = if live { self.counts.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {

@@ -1,19 +1,18 @@
 //! `--trace` as lines or JSON.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::sink::{EventCounts, Lines, Sink};
+use super::sink::{EventCounts, Sink};
 use super::source::Sources;
 use super::summary::{self, Unprinted, spell};
 use super::writer::{self, Format, Writer};
@@ -46,11 +45,7 @@ enum Finish {
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     heap::settle_for_trace();
     let sources = ready::sources(plan);
-    let stdout = io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
-    follow(plan, sources, File::from(stdout)).await
+    follow(plan, sources, writer::stdout()?).await
 }
 
 /// Runs until something ends it; `out` takes the lines.
@@ -77,7 +72,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let mut gap = Gap::default();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
-    let mut sink = Sink::Lines(Lines::new(format, to));
+    let mut sink = Sink::lines(format, to);
     let filter = plan.filter.clone();
     let check = move |all: &Snapshot| {
         targets::device(&filter, all)?;
@@ -218,18 +213,12 @@ fn say_left_out(health: &Health, counts: EventCounts) {
 
 /// Waits for the writer as long as it writes pages, and no longer than the grace. `None`: it has not ended.
 async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
-    let over = Instant::now() + GRACE;
-    let mut printed = writer.printed.load(Ordering::Relaxed);
-    while Instant::now() < over {
-        if let Ok(written) = timeout(STALL, &mut writer.outcome).await {
-            return written.ok();
-        }
-        let now = writer.printed.load(Ordering::Relaxed);
-        if std::mem::replace(&mut printed, now) == now {
-            break;
-        }
+    tokio::select! {
+        biased;
+        written = &mut writer.outcome => written.ok(),
+        () = writer::stalls(&writer.printed, STALL) => None,
+        () = sleep(GRACE) => None,
     }
-    None
 }
 
 impl Finish {
@@ -346,7 +335,7 @@ mod tests {
     use rdmatop_model::ib::PortState;
     use rdmatop_model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
     use rdmatop_sources::clock::now;
-    use std::io::Read;
+    use std::io::{self, Read};
     use std::sync::mpsc;
     use zerocopy::FromZeros;
 
