@@ -1,6 +1,6 @@
 //! One line for each event: fixed columns, which are easy to follow, then the detail, which may be long.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::fmt::Write as _;
 
 use super::{detail, units};
 use rdmatop_base::text;
@@ -43,14 +43,8 @@ fn columns(out: &mut Vec<u8>, event: &Event) {
     left(out, event.event.name(), 13);
     name(out, event.device.as_deref(), 10, DEVICE_MAX);
     right(out, event.qpn, 8);
-    match event.qp_type {
-        None => left(out, "-", 4),
-        Some(qp_type) => match qp_type.name() {
-            Some(name) => left(out, name, 4),
-            // Writing into memory cannot fail.
-            None => drop(write!(out, "{qp_type:<4} ")),
-        },
-    }
+    let qp_type = event.qp_type.map_or_else(|| "-".to_owned(), |of| of.to_string());
+    left(out, &qp_type, 4);
     right(out, event.pid, 7);
     name(out, event.comm.as_deref(), COMM, COMM);
 }

@@ -1,10 +1,13 @@
 //! The order of rows and the layout of columns. Both are kept until something on which they depend changes.
 
+use std::cmp::Ordering;
+
 use rdmatop_model::fields::{self, Kind, Value};
 
-use super::columns::{Align, Column, Ctx, Spec};
+use super::columns::{self, Align, Column, Ctx};
 use super::filter::Filter;
 use super::glyphs::Glyphs;
+use super::tab::Tab;
 
 /// A row in the order of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +42,19 @@ pub enum Line {
 }
 
 /// The rows that pass `filter`, sorted. Unknown values come last. Rows with equal keys keep the order of the
-/// snapshot, unless the table defines another one.
-pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+/// snapshot; processes have an order of their own then.
+pub fn order(ctx: &Ctx<'_>, tab: Tab, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+    let spec = columns::spec(tab);
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();
     if let Some(column) = spec.column(sort).filter(|column| column.sortable) {
         let values: Vec<_> = rows.iter().map(|at| column.of.value(ctx, *at)).collect();
         let mut keys: Vec<_> = rows.iter().copied().zip(values.iter().map(Value::key)).collect();
-        fields::order(&mut keys, down, |a, b| (spec.ties)(ctx, a, b));
+        let rows_of = &ctx.snapshot.processes;
+        fields::order(&mut keys, down, |a, b| match tab {
+            Tab::Processes => fields::process_ties(&rows_of[a], &rows_of[b]),
+            _ => Ordering::Equal,
+        });
         rows = keys.into_iter().map(|(at, _)| at).collect();
     } else if down {
         rows.reverse();
@@ -144,19 +152,17 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
         }
     }
     // Bars are compared with each other, so all get the width of the narrowest.
-    let bar = |c: &Column| c.of.meta().kind == Kind::Share;
-    if let Some(narrow) = kept
+    let bar = |c: &Column| c.of.meta.kind == Kind::Share;
+    let mut bars: Vec<&mut u16> = kept
         .iter()
-        .zip(&widths)
+        .zip(&mut widths)
         .filter(|(c, _)| bar(c))
-        .map(|(_, w)| *w)
-        .min()
-    {
-        kept.iter()
-            .zip(&mut widths)
-            .filter(|(c, _)| bar(c))
-            .for_each(|(_, w)| *w = narrow);
-    }
+        .map(|(_, w)| w)
+        .collect();
+    let narrow = bars.iter().map(|width| **width).min();
+    bars.iter_mut()
+        .zip(narrow)
+        .for_each(|(width, narrow)| **width = narrow);
     let mut placed = Vec::with_capacity(kept.len());
     let mut x = 0u16;
     for (column, wide) in kept.into_iter().zip(widths) {

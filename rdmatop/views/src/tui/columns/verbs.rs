@@ -1,6 +1,5 @@
 //! Verb calls: process by verb.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_base::errno;
@@ -10,7 +9,7 @@ use rdmatop_model::snapshot::VerbRow;
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
+use super::{Cell, Fields, RowKey, Spec, no_ebpf};
 
 fn errors(v: &VerbRow, width: usize) -> Cell {
     // A call that a library makes to probe fails by design: it is shown, but not as a fault.
@@ -45,7 +44,7 @@ fn errnos(v: &VerbRow) -> Cell {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(VERB, Of::Verb),
+            VERB,
             |c, i| c.snapshot.verbs.get(i),
             &[
                 ("verb", |_, v: &VerbRow, _| {
@@ -57,13 +56,11 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("rate", true),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.verbs.len(),
     row: |c, i| {
         let v = &c.snapshot.verbs[i];
         RowKey::Verb(v.process_uid, v.pid, v.verb.clone())
     },
-    faded: |_, _| false,
     empty: |c| {
         no_ebpf(c, "Verb calls come").unwrap_or_else(|| {
             "No verb call seen since the start. A row appears when a process opens, makes or registers something."

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-use super::super::columns::{Align, Cell, Ctx, only_kernel};
+use super::super::columns::{Align, Cell, Ctx, is_faded, only_kernel};
 use super::super::filter::Filter;
 use super::super::layout::Layout;
 use super::super::state::State;
@@ -26,7 +26,7 @@ pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
         if tab == state.tab {
             style = style.add_modifier(Modifier::REVERSED);
         }
-        canvas.text(rect.x, rect.y, label, usize::from(rect.width), style);
+        canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
     }
     let room = Rect {
         x: end,
@@ -124,7 +124,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
 }
 
 fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: usize, entry: Entry, fit: &Fit, canvas: &mut Canvas) {
-    let faded = (state.spec().faded)(ctx, entry.at);
+    let faded = is_faded(state.tab, ctx.snapshot, entry.at);
     for placed in &fit.placed {
         let width = usize::from(placed.width);
         let mut cell = placed.column.cell(ctx, entry.at, width);
