@@ -1,7 +1,5 @@
 //! Positions on the screen, for drawing and for the mouse.
 
-use std::sync::LazyLock;
-
 use ratatui::layout::Rect;
 
 use rdmatop_model::cause::Cause;
@@ -141,22 +139,32 @@ impl Layout {
     /// The position and the text of each tab's label.
     ///
     /// `note` stands at the right end; long names give way to it.
-    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, &'static str)> {
-        let note = match text::width(note) {
+    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, String)> {
+        let columns = |text: &str| u16::try_from(text::width(text)).unwrap_or(u16::MAX);
+        let note = match columns(note) {
             0 => 0,
-            wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
+            wide => wide.saturating_add(2),
         };
-        let sum = |form: usize| LABELS.iter().map(|forms| columns(&forms[form])).sum::<u16>();
-        // Long names, short ones, numbers.
+        // With its long name, with a short one, and with its number alone.
+        let label = |tab: Tab, form: usize| {
+            let number = tab.index() + 1;
+            let name = tab.names().get(form).map(|name| format!(":{name}"));
+            format!(" {number}{} ", name.unwrap_or_default())
+        };
+        let sum = |form: usize| {
+            Tab::ALL
+                .iter()
+                .map(|tab| columns(&label(*tab, form)))
+                .sum::<u16>()
+        };
         let form = usize::from(sum(0).saturating_add(note) > self.tabs.width);
         let bare = sum(1) > self.tabs.width;
         let mut x = 0;
         let mut out = Vec::with_capacity(Tab::ALL.len());
         for tab in Tab::ALL {
             // On the narrowest screens only the active tab keeps its name.
-            let form = if bare && tab != active { 2 } else { form };
-            let text: &'static str = &LABELS[tab.index()][form];
-            let width = columns(text);
+            let text = label(tab, if bare && tab != active { 2 } else { form });
+            let width = columns(&text);
             let room = self.tabs.width.saturating_sub(x).min(width);
             out.push((tab, Rect::new(x, self.tabs.y, room, self.tabs.height), text));
             x = x.saturating_add(width);
@@ -165,35 +173,16 @@ impl Layout {
     }
 }
 
-/// The labels of each tab: with its long name, with a short one, and with its number alone.
-static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
-    Tab::ALL.map(|tab| {
-        let (number, [long, short]) = (tab.index() + 1, tab.names());
-        [
-            format!(" {number}:{long} "),
-            format!(" {number}:{short} "),
-            format!(" {number} "),
-        ]
-    })
-});
-
-fn columns(text: &str) -> u16 {
-    u16::try_from(text::width(text)).unwrap_or(u16::MAX)
-}
-
 fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
-    let lines = lines.min(rect.height);
-    let below = Rect {
-        y: rect.y + lines,
-        height: rect.height - lines,
-        ..rect
-    };
+    let height = lines.min(rect.height);
+    let (y, rest) = (rect.y + height, rect.height - height);
     (
+        Rect { height, ..rect },
         Rect {
-            height: lines,
+            y,
+            height: rest,
             ..rect
         },
-        below,
     )
 }
 
