@@ -22,7 +22,7 @@ use super::state::{Probing, State};
 use super::tab::Tab;
 use super::terminal::Guard;
 use super::theme::Depth;
-use drive::{Inputs, drive};
+use drive::drive;
 use input::{Reader, Signals};
 
 /// How the view starts.
@@ -52,31 +52,25 @@ impl TuiOptions {
     /// The limits of findings from the user's settings, for modes that print. [`TuiOptions::excluded`]
     /// reports a file that cannot be used.
     pub fn limits() -> Limits {
-        let path = super::settings::path(env);
-        let settings = path.and_then(|path| Settings::load(&path).ok());
-        settings.unwrap_or_default().findings
+        read().unwrap_or_default().findings
     }
 
     /// The devices that the user's settings leave alone, or why that is not known.
     pub fn excluded() -> Result<Vec<String>, SettingsError> {
-        let settings = super::settings::path(env).as_deref().map(Settings::load);
-        Ok(settings.transpose()?.unwrap_or_default().exclude_device)
+        Ok(read()?.exclude_device)
     }
 
     /// Reads the user's settings. A broken file gives the defaults and a message.
     pub fn load() -> Self {
-        let path = super::settings::path(env);
-        let (settings, broken) = match path.as_deref().map(Settings::load) {
-            None => (Settings::default(), None),
-            Some(Ok(settings)) => (settings, None),
-            Some(Err(error)) => (Settings::default(), Some(error.to_string())),
-        };
+        let read = read();
+        let broken = read.as_ref().err().map(ToString::to_string);
+        let settings = read.unwrap_or_default();
         Self {
             tab: Tab::default(),
             filter: String::new(),
             saved: settings.clone(),
             settings,
-            settings_path: path,
+            settings_path: super::settings::path(env),
             message: broken.as_ref().map(|why| format!("{why}; defaults are in use")),
             settings_broken: broken,
             no_color: false,
@@ -194,13 +188,17 @@ pub async fn run(
     let mut guard = Guard::enter(state.settings.mouse)?;
     let mut reader = Reader::start()?;
     signals.wake(&reader);
-    let inputs = Inputs {
-        keys: &mut reader.events,
-        signals: &mut signals,
-        snapshots: &mut snapshots,
-        events: &mut events,
-    };
-    let outcome = drive(&mut state, &mut guard, inputs, &control).await;
+    let keys = &mut reader.events;
+    let running = drive(
+        &mut state,
+        &mut guard,
+        keys,
+        &mut signals,
+        &mut snapshots,
+        &mut events,
+        &control,
+    );
+    let outcome = running.await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
     if state.settings_changed
@@ -210,6 +208,12 @@ pub async fn run(
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
     outcome
+}
+
+/// The user's settings; without a home the defaults.
+fn read() -> Result<Settings, SettingsError> {
+    let settings = super::settings::path(env).as_deref().map(Settings::load);
+    settings.unwrap_or_else(|| Ok(Settings::default()))
 }
 
 fn env(name: &str) -> Option<String> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 
 use super::format::Units;
+use super::tab::Tab;
 use super::theme;
 use rdmatop_base::text::sanitize;
 use rdmatop_model::fields;
@@ -48,11 +49,11 @@ pub struct Settings {
     /// Seconds between samples, 0.1 to 60.
     pub delay: f64,
     /// Sort column and direction, by table.
-    pub sort: BTreeMap<String, Sort>,
+    pub sort: BTreeMap<Tab, Sort>,
     /// Devices that are left alone, as by `--exclude-device`, in all modes and commands that have the option.
     pub exclude_device: Vec<String>,
     /// By table: columns whose state differs from the default.
-    pub columns: BTreeMap<String, BTreeMap<String, bool>>,
+    pub columns: BTreeMap<Tab, BTreeMap<String, bool>>,
     /// The limits with which the rules of findings compare; `--once` and `check` use them too.
     #[serde(skip_serializing_if = "is_default", serialize_with = "changed")]
     pub findings: Limits,
@@ -293,7 +294,7 @@ mod tests {
             ..Settings::default()
         };
         settings.sort.insert(
-            "qps".to_owned(),
+            Tab::Qps,
             Sort {
                 by: "age".to_owned(),
                 down: true,
@@ -301,7 +302,7 @@ mod tests {
         );
         settings
             .columns
-            .entry("qps".to_owned())
+            .entry(Tab::Qps)
             .or_default()
             .insert("mtu".to_owned(), false);
         (settings.findings.leak_qps, settings.findings.hot_share) = (64, 0.25);
@@ -518,19 +519,19 @@ mod tests {
             .unwrap();
         let settings = Settings::parse(example).unwrap();
         assert_eq!(settings.theme, "light");
-        assert!(settings.sort["qps"].down && !settings.columns["processes"]["user"]);
+        assert!(settings.sort[&Tab::Qps].down && !settings.columns[&Tab::Processes]["user"]);
     }
 
     #[test]
     fn the_page_of_settings_lists_every_table_and_column() {
-        use super::super::{columns, state, tab::Tab};
+        use super::super::columns;
         use std::fmt::Write as _;
         let page = std::fs::read_to_string(PAGE).unwrap();
         let mut lists = String::new();
         for tab in Tab::ALL {
             let ids = columns::spec(tab).columns().iter().map(|c| format!("`{}`", c.id));
             let ids: Vec<_> = ids.collect();
-            let _ = writeln!(lists, "* `{}`: {}", state::table_name(tab), ids.join(" "));
+            let _ = writeln!(lists, "* `{}`: {}", tab.names()[0].to_lowercase(), ids.join(" "));
         }
         let (head, _) = page.split_at(page.find("* `processes`").unwrap_or(page.len()));
         if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {

@@ -13,6 +13,7 @@ use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Erase, Scope};
+use super::run::Control;
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
 use super::tab::Tab;
@@ -24,12 +25,8 @@ use super::trace_log::Follow;
 pub enum Effect {
     /// Leave.
     Quit,
-    /// Take samples at this interval.
-    Refresh(Duration),
-    /// Watch the work requests of the QP with this `uid`, or stop watching.
-    Watch(Option<u64>),
-    /// Probe the programs of the process with this PID, or of none.
-    Probe(Option<u32>),
+    /// What the app has to do.
+    Ask(Control),
     /// Put this text into the terminal's clipboard.
     Copy(String),
     /// Stop the process.
@@ -50,7 +47,7 @@ pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     // Whatever opened or closed the pane: the programs that see its work requests have to come or go with it.
     let after = state.work.as_ref().map(|work| work.qp);
     match effect {
-        None | Some(Effect::Still) if before != after => Some(Effect::Watch(after)),
+        None | Some(Effect::Still) if before != after => Some(Effect::Ask(Control::Watch(after))),
         _ => effect,
     }
 }
@@ -319,7 +316,7 @@ fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     state.settings.delay = delay.as_secs_f64();
     state.settings_changed = true;
     state.message = Some(format!("refresh every {} s", delay.as_secs_f64()));
-    Some(Effect::Refresh(delay))
+    Some(Effect::Ask(Control::Refresh(delay)))
 }
 
 fn sort_menu(state: &mut State) {

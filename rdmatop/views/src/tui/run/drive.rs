@@ -44,28 +44,16 @@ pub(in crate::tui) trait Screen {
     fn again(&mut self) -> io::Result<bool>;
 }
 
-pub(super) struct Inputs<'a, T> {
-    pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
-    /// The system.
-    pub(super) signals: &'a mut T,
-    /// The engine.
-    pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
-    pub(super) events: &'a mut mpsc::Receiver<Event>,
-}
-
 /// Runs until the user leaves, a signal arrives, or the engine ends.
 pub(super) async fn drive<S: Screen, T: SignalSource>(
     state: &mut State,
     screen: &mut S,
-    inputs: Inputs<'_, T>,
+    keys: &mut mpsc::Receiver<io::Result<TermEvent>>,
+    signals: &mut T,
+    snapshots: &mut watch::Receiver<Arc<Snapshot>>,
+    events: &mut mpsc::Receiver<Event>,
     control: &mpsc::Sender<Control>,
 ) -> Result<Outcome, TuiError> {
-    let Inputs {
-        keys,
-        signals,
-        snapshots,
-        events,
-    } = inputs;
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
     let (mut empty, mut shown) = (true, false);
@@ -102,7 +90,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                     }
                     continue;
                 }
-                if let Some(outcome) = act(effect, state, screen, control)? {
+                if let Some(outcome) = act(effect, screen, control)? {
                     return Ok(outcome);
                 }
                 // A held key or the wheel makes many events: all that have arrived share one frame.
@@ -172,24 +160,14 @@ async fn suspend<S: Screen>(screen: &mut S, signals: &mut impl SignalSource, sig
 
 fn act<S: Screen>(
     effect: Option<Effect>,
-    state: &State,
     screen: &mut S,
     control: &mpsc::Sender<Control>,
 ) -> Result<Option<Outcome>, TuiError> {
     match effect {
         None | Some(Effect::Still | Effect::Suspend) => {}
         Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // If the channel is full the app is behind. The newest wish is in the state and goes with the next
-        // request.
-        Some(Effect::Refresh(_)) => {
-            let _ = control.try_send(Control::Refresh(state.delay));
-        }
-        Some(Effect::Watch(qp)) => {
-            let _ = control.try_send(Control::Watch(qp));
-        }
-        Some(Effect::Probe(pid)) => {
-            let _ = control.try_send(Control::Probe(pid));
-        }
+        // If the channel is full the app is behind: the user sees that nothing changes, and asks again.
+        Some(Effect::Ask(wish)) => _ = control.try_send(wish),
         Some(Effect::Copy(text)) => screen.copy(&text)?,
         Some(Effect::Redraw) => screen.clear()?,
     }

@@ -91,17 +91,20 @@ impl Bench {
             let first = snapshots_in.borrow_and_update().clone();
             let mut state = State::new(first, Settings::default(), tab, true, Depth::True);
             update::resize(&mut state, size);
-            let inputs = Inputs {
-                keys: &mut keys_in,
-                signals: &mut Silent,
-                snapshots: &mut snapshots_in,
-                events: &mut events_in,
-            };
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()
                 .unwrap();
-            let done = runtime.block_on(drive(&mut state, &mut Counting { frames }, inputs, &control));
+            let (mut screen, mut signals) = (Counting { frames }, Silent);
+            let done = runtime.block_on(drive(
+                &mut state,
+                &mut screen,
+                &mut keys_in,
+                &mut signals,
+                &mut snapshots_in,
+                &mut events_in,
+                &control,
+            ));
             let _ = end.send(done);
         });
         let mut bench = Self {

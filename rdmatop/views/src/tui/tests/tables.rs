@@ -43,7 +43,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
             ..Settings::default()
         };
         let sort = Sort::of_processes(word).unwrap();
-        settings.sort.insert("processes".to_owned(), sort);
+        settings.sort.insert(Tab::Processes, sort);
         let live = Arc::new(snapshot.clone().judged(None));
         let live = State::new(live, settings, Tab::Processes, true, Depth::True);
         let live: Vec<u64> = live

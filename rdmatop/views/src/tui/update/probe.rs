@@ -2,7 +2,7 @@
 
 use super::super::columns::RowKey;
 use super::super::state::{Probing, State};
-use super::Effect;
+use super::{Control, Effect};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::Snapshot;
 
@@ -13,11 +13,14 @@ pub(super) fn switch(state: &mut State) -> Option<Effect> {
         Ok(Some(pid)) => {
             state.probing = Probing::Process(pid);
             let message = format!("probes on process {pid}: the header says what they cost it; U ends them");
-            (message, Some(Effect::Probe(Some(pid))))
+            (message, Some(Effect::Ask(Control::Probe(Some(pid)))))
         }
         Ok(None) => {
             state.probing = Probing::None;
-            ("the probes are removed".to_owned(), Some(Effect::Probe(None)))
+            (
+                "the probes are removed".to_owned(),
+                Some(Effect::Ask(Control::Probe(None))),
+            )
         }
     };
     state.message = Some(message);
