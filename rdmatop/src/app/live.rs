@@ -24,7 +24,7 @@ use rdmatop_model::{
     watched::{Picture, WatchState},
 };
 use rdmatop_sources::{limits, root::Root, seam::Sources};
-use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
+use rdmatop_views::tui::{Control, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
 /// number.
@@ -79,7 +79,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     };
     let deadline = plan.duration.map(|duration| Instant::now() + duration);
     let mut asked_to_end = None;
-    let outcome = {
+    let (shown, failed) = {
         let late = late(&mut signals);
         tokio::pin!(late);
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
@@ -114,37 +114,24 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
             end.send_replace(Some(Instant::now() + GRACE));
             let _ = pumping.await;
         }
-        match (shown, failed) {
-            (Some(shown), _) => Ok(Some(shown)),
-            (None, Some(Err(stop))) => Err(stop),
-            (None, _) => Ok(None),
-        }
+        (shown, failed)
     };
     drop(sink);
     drop(pump);
-    let shown = match outcome {
-        Ok(Some(shown)) => shown,
-        // The wait for the screen gives the terminal back before anything is printed on it.
-        Ok(None) => {
-            let Ok(shown) = timeout(SCREEN, screen).await else {
-                let _ = terminal::restore();
-                return asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome);
-            };
-            shown
-        }
-        Err(stop) => {
-            let _ = timeout(SCREEN, screen).await;
-            let _ = terminal::restore();
-            return Err(stop);
-        }
+    // The wait for the screen gives the terminal back before anything is printed on it.
+    let shown = match shown {
+        Some(shown) => Some(shown),
+        None => timeout(SCREEN, screen).await.ok(),
     };
-    match shown {
-        Ok(Ok(Outcome::Signal(signal))) if signal == libc::SIGHUP => {
-            Err(Stop::failure("the terminal went away"))
-        }
-        Ok(Ok(Outcome::Quit | Outcome::Ended | Outcome::Signal(_))) => Ok(Exit::Ok),
-        Ok(Err(error)) => Err(Stop::failure(error.to_string())),
-        Err(_) => Err(Stop::failure(
+    if shown.is_none() {
+        let _ = terminal::restore();
+    }
+    match (failed, shown) {
+        (Some(Err(stop)), _) => Err(stop),
+        (_, None) => asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome),
+        (_, Some(Ok(Ok(())))) => Ok(Exit::Ok),
+        (_, Some(Ok(Err(error)))) => Err(Stop::failure(error.to_string())),
+        (_, Some(Err(_))) => Err(Stop::failure(
             "the view ended by itself: this is a defect of rdmatop",
         )),
     }
@@ -252,7 +239,7 @@ fn options(plan: &Plan) -> TuiOptions {
     options
 }
 
-type Shown = Result<Outcome, TuiError>;
+type Shown = Result<(), TuiError>;
 
 /// The screen draws and waits for keys, on a thread and a runtime of its own.
 fn screen(

@@ -107,17 +107,6 @@ pub enum Control {
     Quit,
 }
 
-/// How the view ended.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The user left.
-    Quit,
-    /// A signal ended the view: the number of the signal.
-    Signal(i32),
-    /// The engine ended, so there are no more snapshots.
-    Ended,
-}
-
 /// Why the view could not go on. The terminal has been given back.
 #[derive(Debug, thiserror::Error)]
 pub enum TuiError {
@@ -157,7 +146,7 @@ pub async fn run(
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
     mut events: mpsc::Receiver<Event>,
     control: mpsc::Sender<Control>,
-) -> Result<Outcome, TuiError> {
+) -> Result<(), TuiError> {
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }

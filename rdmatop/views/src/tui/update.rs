@@ -75,7 +75,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
     let had_message = state.message.take().is_some();
     let scope = match state.mode {
-        Mode::Search { .. } | Mode::Filter { .. } => Scope::Prompt,
+        Mode::Search(_) | Mode::Filter { .. } => Scope::Prompt,
         Mode::View => Scope::View,
         Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
         Mode::Help(_) => Scope::Help,
@@ -132,9 +132,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Step(by) => state.go(state.tab.step(by)),
         Action::Search => {
             state.search.clear();
-            state.mode = Mode::Search {
-                from: state.table().cursor,
-            };
+            state.mode = Mode::Search(state.table().cursor);
         }
         Action::Match(by) => find(state, state.table().cursor, by, false),
         Action::Filter => {
@@ -275,7 +273,7 @@ fn scroll_detail(state: &mut State, by: isize) {
 fn back(state: &mut State) {
     if state.mode != Mode::View {
         match std::mem::take(&mut state.mode) {
-            Mode::Search { from } => {
+            Mode::Search(from) => {
                 state.search.clear();
                 to_row(state, from);
             }
@@ -389,38 +387,23 @@ fn follow(state: &mut State) {
     state.follow = match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Qp(uid)), Some(at)) => {
             let qp = &snapshot.qps[at];
-            Some(Follow::Qp {
-                uid: *uid,
-                device: qp.device.clone(),
-                qpn: qp.qpn,
-            })
+            Some(Follow::Qp(*uid, qp.device.clone(), qp.qpn))
         }
         (Some(RowKey::Process(_)), Some(at)) => {
             let p = &snapshot.processes[at];
-            p.pid.map(|pid| Follow::Process {
-                pid,
-                comm: p.comm.clone(),
-            })
+            p.pid.map(|pid| Follow::Process(pid, p.comm.clone()))
         }
         (Some(RowKey::Verb(..)), Some(at)) => {
             let v = &snapshot.verbs[at];
-            Some(Follow::Process {
-                pid: v.pid,
-                comm: v.comm.clone().unwrap_or_else(|| "-".into()),
-            })
+            Some(Follow::Process(
+                v.pid,
+                v.comm.clone().unwrap_or_else(|| "-".into()),
+            ))
         }
         (Some(RowKey::Port(..)), Some(at)) => Some(Follow::Device(snapshot.ports[at].device.clone())),
         (Some(RowKey::Event(_)), Some(at)) => state.trace.get(at).and_then(|e| match (e.qp_uid, e.pid) {
-            (Some(uid), _) => Some(Follow::Qp {
-                uid,
-                device: e.device.clone()?,
-                qpn: e.qpn?,
-            }),
-            (None, Some(pid)) => Some(Follow::Process {
-                pid,
-                comm: e.comm.clone()?,
-            }),
-            _ => None,
+            (Some(uid), _) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
+            (None, pid) => Some(Follow::Process(pid?, e.comm.clone()?)),
         }),
         _ => None,
     };
@@ -436,7 +419,7 @@ fn follow(state: &mut State) {
 
 fn edit(state: &mut State, change: impl FnOnce(&mut String)) {
     match &mut state.mode {
-        Mode::Search { from } => {
+        Mode::Search(from) => {
             let from = *from;
             change(&mut state.search);
             find(state, from, 1, true);

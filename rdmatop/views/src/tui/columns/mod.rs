@@ -418,14 +418,11 @@ fn spark(ctx: &Ctx<'_>, history: &History, width: usize) -> Cell {
     let len = history.tx.len().max(history.rx.len());
     let start = len.saturating_sub(width);
     let point = |at: usize| {
-        let (tx, rx) = (
-            history.tx.get(at).copied().flatten(),
-            history.rx.get(at).copied().flatten(),
-        );
-        match (tx, rx) {
-            (None, None) => None,
-            (tx, rx) => Some(tx.unwrap_or(0.0) + rx.unwrap_or(0.0)),
-        }
+        let of = |side: &[Option<f64>]| side.get(at).copied().flatten();
+        let both = [of(&history.tx), of(&history.rx)];
+        both.iter()
+            .any(Option::is_some)
+            .then(|| both.into_iter().flatten().sum::<f64>())
     };
     let points: Vec<_> = (start..len).map(point).collect();
     let max = points.iter().flatten().copied().fold(0.0, f64::max);

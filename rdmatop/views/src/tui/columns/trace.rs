@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use rdmatop_model::event::{Event, EventKind};
 use rdmatop_model::fields::EVENT;
+use rdmatop_model::ib::QpState;
 
 use super::super::format;
 use super::super::theme::Tone;
@@ -11,18 +12,15 @@ use super::{Cell, Fields, RowKey, Spec, finding_tone, no_ebpf};
 
 /// Tone of an event: beginnings good, ends dim, faults loud.
 pub(in crate::tui) fn tone(event: &Event) -> Tone {
-    let failed = event.rc.is_some_and(|rc| rc < 0);
+    let work = event.work();
+    let to = event.to.and_then(QpState::name);
+    let failed = event.rc.is_some_and(|rc| rc < 0)
+        || (event.event == EventKind::QpModify && matches!(to, Some("ERR" | "SQE")))
+        || work.wc_status.is_some_and(|status| status.0 != 0)
+        || work.cq_full;
     match event.event {
         EventKind::Lost | EventKind::QpError | EventKind::VerbError | EventKind::CmReject => Tone::Bad,
         _ if failed => Tone::Bad,
-        EventKind::QpModify
-            if event
-                .to
-                .and_then(rdmatop_model::ib::QpState::name)
-                .is_some_and(|s| matches!(s, "ERR" | "SQE")) =>
-        {
-            Tone::Bad
-        }
         EventKind::QpCreate | EventKind::CmConnect | EventKind::CmAccept | EventKind::FindingClear => {
             Tone::Good
         }
@@ -31,12 +29,7 @@ pub(in crate::tui) fn tone(event: &Event) -> Tone {
         | EventKind::CqDestroy
         | EventKind::DevxDestroy
         | EventKind::CmDisconnect => Tone::Dim,
-        EventKind::WrDone
-            if event.work().wc_status.is_some_and(|status| status.0 != 0) || event.work().cq_full =>
-        {
-            Tone::Bad
-        }
-        EventKind::WrDone if event.work().dropped => Tone::Dim,
+        EventKind::WrDone if work.dropped => Tone::Dim,
         EventKind::QpModify | EventKind::WrPost => Tone::Tx,
         EventKind::CmEvent | EventKind::WrDone => Tone::Rx,
         EventKind::MrReg | EventKind::CqCreate | EventKind::DevxCreate => Tone::Title,

@@ -12,7 +12,7 @@ use super::{Canvas, put};
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let width = usize::from(layout.footer.width);
     let cell = match &state.mode {
-        Mode::Search { .. } => prompt("Search: ", &state.search, width, state),
+        Mode::Search(_) => prompt("Search: ", &state.search, width, state),
         Mode::Filter { input, .. } => prompt("Filter: ", input, width, state),
         _ => match &state.message {
             Some(message) => Cell::new(text::cut(message, width, state.glyphs.cut), Tone::Accent),
@@ -30,7 +30,7 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
         .and("_", Tone::Accent);
     let wide = cell.width();
     let help = match (&state.message, &state.mode) {
-        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
+        (Some(message), Mode::Search(_)) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
             let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();

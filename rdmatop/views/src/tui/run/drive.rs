@@ -14,7 +14,7 @@ use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
 use super::input::{Asked, SignalSource, TOGETHER};
-use super::{Control, Outcome, TuiError};
+use super::{Control, TuiError};
 
 /// Shortest time between frames that no key requested.
 const FRAME: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     snapshots: &mut watch::Receiver<Arc<Snapshot>>,
     events: &mut mpsc::Receiver<Event>,
     control: &mpsc::Sender<Control>,
-) -> Result<Outcome, TuiError> {
+) -> Result<(), TuiError> {
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
     let (mut empty, mut shown) = (true, false);
@@ -90,8 +90,13 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                     }
                     continue;
                 }
-                if let Some(outcome) = act(effect, screen, control)? {
-                    return Ok(outcome);
+                match effect {
+                    Some(Effect::Quit) => return Ok(()),
+                    // If the channel is full the app is behind: the user sees that nothing changes, and asks again.
+                    Some(Effect::Ask(wish)) => _ = control.try_send(wish),
+                    Some(Effect::Copy(text)) => screen.copy(&text)?,
+                    Some(Effect::Redraw) => screen.clear()?,
+                    None | Some(Effect::Still | Effect::Suspend) => {}
                 }
                 // A held key or the wheel makes many events: all that have arrived share one frame.
                 if keys.is_empty() {
@@ -120,7 +125,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
             () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}
             changed = snapshots.changed() => {
                 if changed.is_err() {
-                    return Ok(Outcome::Ended);
+                    return Ok(());
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
@@ -138,10 +143,10 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     }
 }
 
-fn left(signal: i32) -> Result<Outcome, TuiError> {
+fn left(signal: i32) -> Result<(), TuiError> {
     match signal {
         libc::SIGHUP => Err(TuiError::Gone),
-        number => Ok(Outcome::Signal(number)),
+        _ => Ok(()),
     }
 }
 
@@ -157,23 +162,3 @@ async fn suspend<S: Screen>(screen: &mut S, signals: &mut impl SignalSource, sig
     signals.continue_after(TOGETHER);
     None
 }
-
-fn act<S: Screen>(
-    effect: Option<Effect>,
-    screen: &mut S,
-    control: &mpsc::Sender<Control>,
-) -> Result<Option<Outcome>, TuiError> {
-    match effect {
-        None | Some(Effect::Still | Effect::Suspend) => {}
-        Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // If the channel is full the app is behind: the user sees that nothing changes, and asks again.
-        Some(Effect::Ask(wish)) => _ = control.try_send(wish),
-        Some(Effect::Copy(text)) => screen.copy(&text)?,
-        Some(Effect::Redraw) => screen.clear()?,
-    }
-    Ok(None)
-}
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

@@ -143,7 +143,7 @@ impl Bench {
     /// Leaves the view. Leaving is taken last, so everything sent before was taken.
     async fn leave(self) -> u64 {
         self.key(KeyCode::Char('q')).await;
-        assert!(matches!(self.ended.await, Ok(Ok(Outcome::Quit))));
+        assert!(matches!(self.ended.await, Ok(Ok(()))));
         self.frames.borrow().0
     }
 }

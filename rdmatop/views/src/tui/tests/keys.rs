@@ -194,7 +194,7 @@ fn following_a_qp_shows_its_events_and_losses_only() {
     code(&mut s, KeyCode::Enter);
     typed(&mut s, "o");
     assert_eq!(s.tab, Tab::Trace);
-    assert!(matches!(&s.follow, Some(Follow::Qp { uid: 10, .. })));
+    assert!(matches!(&s.follow, Some(Follow::Qp(10, ..))));
     assert_eq!(s.table().order.len(), 7);
     code(&mut s, KeyCode::Esc);
     assert_eq!(s.table().order.len(), 10);
