@@ -12,7 +12,7 @@ use super::{
     pump::{Pump, Settings},
     ready,
     signals::{Ending, Signals},
-    sink::Sink,
+    sink::{Sink, To},
     targets, work,
 };
 use crate::exit::{Exit, Stop};
@@ -23,7 +23,7 @@ use rdmatop_model::{
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
 };
-use rdmatop_sources::{limits, root::Root, seam::Sources};
+use rdmatop_sources::{limits, seam::Sources};
 use rdmatop_views::tui::{Control, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
@@ -71,12 +71,8 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (end, mut ending) = watch::channel(None);
     let mut signals = Signals::take()?;
     let mut screen = screen(options, pump.subscribe(), events, control)?;
-    let mut sink = Sink::live(to);
-    let filter = plan.filter.clone();
-    let check = move |all: &Snapshot| {
-        targets::device(&filter, all)?;
-        targets::process(&filter, all, &Root::default())
-    };
+    let mut sink = Sink::new(To::Live(to));
+    let check = targets::check(plan.filter.clone());
     let deadline = plan.duration.map(|duration| Instant::now() + duration);
     let mut asked_to_end = None;
     let (shown, failed) = {

@@ -39,8 +39,9 @@ pub(super) struct Sink {
     to: To,
 }
 
+/// Who takes the events.
 #[derive(Debug)]
-enum To {
+pub(super) enum To {
     /// No view wants events.
     Nobody,
     /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it
@@ -53,24 +54,9 @@ enum To {
 }
 
 impl Sink {
-    fn new(to: To) -> Self {
+    pub(super) fn new(to: To) -> Self {
         let order = Reorder::default();
         Self { order, to }
-    }
-
-    /// Takes no events.
-    pub(super) fn discard() -> Self {
-        Self::new(To::Nobody)
-    }
-
-    /// Lines for a writer.
-    pub(super) fn lines(format: Format, to: mpsc::Sender<Page>) -> Self {
-        Self::new(To::Lines(format, to))
-    }
-
-    /// Events for a live view.
-    pub(super) fn live(to: mpsc::Sender<Event>) -> Self {
-        Self::new(To::Live(to))
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -191,7 +177,7 @@ mod tests {
     async fn every_event_is_given_filtered_or_refused() {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
-        let mut sink = Sink::live(to);
+        let mut sink = Sink::new(To::Live(to));
         let filter = Filter {
             events: vec![EventKind::QpCreate],
             ..Filter::default()
@@ -225,7 +211,7 @@ mod tests {
     async fn events_given_one_by_one_leave_as_one_page() {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
-        let mut sink = Sink::lines(Format::Json, to);
+        let mut sink = Sink::new(To::Lines(Format::Json, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
             sink.give(&event(kind), &filter, &mut counts);
@@ -247,8 +233,8 @@ mod tests {
         let (to_view, mut events) = mpsc::channel(9);
         let (_asker, mut end) = watch::channel(None);
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
-        let lines = Sink::lines(Format::Json, to);
-        for mut sink in [lines, Sink::live(to_view)] {
+        let lines = Sink::new(To::Lines(Format::Json, to));
+        for mut sink in [lines, Sink::new(To::Live(to_view))] {
             for mono_ns in [20, 30, 10, 50, 40] {
                 sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
             }
@@ -288,8 +274,8 @@ mod tests {
             let (_asker, mut end) = watch::channel(None);
             let (filter, mut counts) = (Filter::default(), EventCounts::default());
             let mut sinks = [
-                Sink::lines(Format::Json, to),
-                Sink::live(to_view),
+                Sink::new(To::Lines(Format::Json, to)),
+                Sink::new(To::Live(to_view)),
             ];
             let mut at = 0;
             let shown = run(async {
@@ -334,7 +320,7 @@ mod tests {
     async fn a_writer_that_takes_nothing_holds_up_no_longer_than_the_grace() {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
-        let mut sink = Sink::lines(Format::Lines, to);
+        let mut sink = Sink::new(To::Lines(Format::Lines, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
         sink.give(&event(EventKind::MrReg), &filter, &mut counts);
         sink.flush(u64::MAX, &mut counts, &mut end).await;

@@ -7,6 +7,14 @@ use rdmatop_model::snapshot::Snapshot;
 use rdmatop_sources::proc::lives;
 use rdmatop_sources::root::Root;
 
+/// An end when the first snapshot shows that `--device` or `--pid` names nothing.
+pub(super) fn check(filter: Filter) -> impl Fn(&Snapshot) -> Result<(), Stop> {
+    move |all| {
+        device(&filter, all)?;
+        process(&filter, all, &Root::default())
+    }
+}
+
 /// An end when `--device` names no device although there are some.
 pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
     let Some(wanted) = &filter.device else {

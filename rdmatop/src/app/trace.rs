@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::sink::{EventCounts, Sink};
+use super::sink::{EventCounts, Sink, To};
 use super::source::Sources;
 use super::summary::{self, Unprinted, spell};
 use super::writer::{self, Format, Writer};
@@ -22,8 +22,7 @@ use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
-use rdmatop_model::snapshot::{Health, Snapshot};
-use rdmatop_sources::root::Root;
+use rdmatop_model::snapshot::Health;
 use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
@@ -72,12 +71,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let mut gap = Gap::default();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
-    let mut sink = Sink::lines(format, to);
-    let filter = plan.filter.clone();
-    let check = move |all: &Snapshot| {
-        targets::device(&filter, all)?;
-        targets::process(&filter, all, &Root::default())
-    };
+    let mut sink = Sink::new(To::Lines(format, to));
+    let check = targets::check(plan.filter.clone());
     let mut probes = work::ProbeLines::of(plan);
     let why = {
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
@@ -131,27 +126,20 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     // The last sender: the writer prints the rest and ends.
     drop(sink);
     let (why, unprinted) = written(why, &mut writer).await;
-    let lost = pump.latest().health.lost_events;
-    let left_out = pump
-        .latest()
-        .health
-        .floods
-        .iter()
-        .map(|flood| flood.failures)
-        .sum();
+    let health = &pump.latest().health;
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let end = summary::End {
             printed,
-            lost,
-            left_out,
+            lost: health.lost_events,
+            left_out: health.floods.iter().map(|flood| flood.failures).sum(),
             ran: begin.elapsed(),
             blind: gap.total(Instant::now()),
             unprinted,
         };
         say(&summary::line(pump.counts, &end));
-        say_probes(&mut probes, &pump.latest().health);
-        say_left_out(&pump.latest().health, pump.counts);
+        say_probes(&mut probes, health);
+        say_left_out(health, pump.counts);
     }
     why.outcome()
 }

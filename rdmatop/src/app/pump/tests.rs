@@ -348,7 +348,7 @@ async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
     let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
     // No reader: one page finds room, the rest waits and then gives up.
     let (to, mut pages) = mpsc::channel(1);
-    let mut sink = Sink::lines(Format::Lines, to);
+    let mut sink = Sink::new(To::Lines(Format::Lines, to));
     let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
     let (_delay, mut delay) = watch::channel(HANG);
     pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(()))
@@ -364,7 +364,7 @@ async fn a_round_that_hangs_is_named_and_does_not_stop_the_view() {
     let mut shown = pump.subscribe();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(HANG / 2);
-    let mut sink = Sink::discard();
+    let mut sink = Sink::new(To::Nobody);
     let got = async {
         let mut errors = Vec::new();
         while errors.is_empty() {

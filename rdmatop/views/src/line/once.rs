@@ -153,11 +153,9 @@ pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
         uprobes.qps,
         percent(uprobes.limit)
     );
+    let rejected = uprobes.rejected_sends.saturating_add(uprobes.rejected_receives);
     for (word, count) in [
-        (
-            "rejected",
-            uprobes.rejected_sends.saturating_add(uprobes.rejected_receives),
-        ),
+        ("rejected", rejected),
         ("unmatched", uprobes.unmatched),
         ("missed", uprobes.missed),
     ] {

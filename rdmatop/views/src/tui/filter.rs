@@ -112,16 +112,8 @@ impl Term {
     }
 }
 
-/// `contains` without regard to case; `needle` is in lower case already. Names are nearly always ASCII, which
-/// is compared without a copy.
+/// `contains` without regard to case; `needle` is in lower case already.
 fn contains(text: &str, needle: &str) -> bool {
-    if text.is_ascii() && needle.is_ascii() {
-        let needle = needle.as_bytes();
-        return text
-            .as_bytes()
-            .windows(needle.len())
-            .any(|w| w.eq_ignore_ascii_case(needle));
-    }
     text.to_lowercase().contains(needle)
 }
 

@@ -39,6 +39,11 @@ impl Units {
 /// The text for unknown.
 pub const UNKNOWN: &str = "-";
 
+/// A process: its name, and its PID if that is known.
+pub fn process(comm: &str, pid: Option<u32>) -> String {
+    pid.map_or_else(|| comm.to_owned(), |pid| format!("{comm} ({pid})"))
+}
+
 /// Memory: `512`, `4.00Ki`, `64.0Mi`.
 pub fn memory(bytes: u64) -> String {
     text::scaled(bytes as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
@@ -111,9 +116,11 @@ pub fn rate(counter: Option<&Counter>) -> String {
 
 /// Rate of a counter of bytes, in `units`.
 pub fn byte_rate(counter: Option<&Counter>, units: Units) -> String {
-    known(counter.and_then(|c| Some((c, c.rate?))), |(c, r)| {
-        format!("{}{}", rate_mark(c), si(units.of_bytes(r)))
-    })
+    let in_units = |c: &Counter| Counter {
+        rate: c.rate.map(|rate| units.of_bytes(rate)),
+        ..*c
+    };
+    rate(counter.map(in_units).as_ref())
 }
 
 /// Total of a counter.

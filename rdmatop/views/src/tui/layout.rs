@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use rdmatop_base::text::count;
 use rdmatop_model::cause::Cause;
 use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF};
 use rdmatop_model::judgement::{looked_at_none, unseen_qps};
@@ -255,14 +256,9 @@ fn most_lines(state: &State) -> usize {
         (height >= TALL, 6),
         (!snapshot.health.notes.is_empty(), 2),
     ];
-    let taken: usize = parts
-        .into_iter()
-        .map(|(is_there, lines)| usize::from(is_there) * lines)
-        .sum();
-    let rows = state.table().order.len();
-    usize::from(height)
-        .saturating_sub(taken + rows)
-        .clamp(least, most)
+    let there = parts.into_iter().filter(|(is_there, _)| *is_there);
+    let taken = there.map(|(_, lines)| lines).sum::<usize>() + state.table().order.len();
+    usize::from(height).saturating_sub(taken).clamp(least, most)
 }
 
 /// The worst finding in one line, or in several if there is room: its severity, its age, what is wrong; then
@@ -274,22 +270,24 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         let Some(quiet) = state.quiet() else {
             return Vec::new();
         };
-        let (place, rest) = if state.snapshot.health.ebpf.is_on() {
-            (String::new(), "")
+        let without = !state.snapshot.health.ebpf.is_on();
+        let place = if without {
+            format!(" in {WITHOUT_EBPF}")
         } else {
-            (
-                format!(" in {WITHOUT_EBPF}"),
-                "; without eBPF the rest is not judged",
-            )
+            String::new()
+        };
+        let rest = if without {
+            "; without eBPF the rest is not judged"
+        } else {
+            ""
         };
         let enough = NoFindings::ENOUGH_S;
         let quiet = match quiet {
             NoFindings::Starting => "Looking: eBPF programs are being attached".to_owned(),
             _ if looked_at_none(&state.snapshot) => {
-                let all = state.snapshot.devices.len();
                 format!(
-                    "Looked at none of {all} device{}",
-                    if all == 1 { "" } else { "s" }
+                    "Looked at none of {}",
+                    count(state.snapshot.devices.len(), "device")
                 )
             }
             NoFindings::Looking(seconds) => {

@@ -30,8 +30,6 @@ use input::{Reader, Signals};
 pub struct TuiOptions {
     /// First tab.
     pub tab: Tab,
-    /// First filter.
-    pub filter: String,
     /// Settings of this run, with the options of the command line.
     pub settings: Settings,
     /// The settings in the file. Options that hold only for this run must not get there.
@@ -40,8 +38,6 @@ pub struct TuiOptions {
     pub settings_path: Option<PathBuf>,
     /// Why the settings file was not understood; such a file must not be overwritten.
     pub settings_broken: Option<String>,
-    /// A message to begin with, such as why settings were not read.
-    pub message: Option<String>,
     /// Never use colour.
     pub no_color: bool,
     /// `--uprobes` was given.
@@ -67,11 +63,9 @@ impl TuiOptions {
         let settings = read.unwrap_or_default();
         Self {
             tab: Tab::default(),
-            filter: String::new(),
             saved: settings.clone(),
             settings,
             settings_path: super::settings::path(env),
-            message: broken.as_ref().map(|why| format!("{why}; defaults are in use")),
             settings_broken: broken,
             no_color: false,
             uprobes: false,
@@ -167,12 +161,11 @@ pub async fn run(
         glyphs::utf8_terminal(env),
         depth,
     );
-    state.message.clone_from(&opts.message);
+    let broken = opts.settings_broken.as_ref();
+    state.message = broken.map(|why| format!("{why}; defaults are in use"));
     if opts.uprobes {
         state.probing = Probing::Option;
     }
-    state.filter = super::filter::Filter::parse(&opts.filter);
-    state.touch();
     let mut signals = Signals::new()?;
     let mut guard = Guard::enter(state.settings.mouse)?;
     let mut reader = Reader::start()?;
@@ -216,12 +209,10 @@ mod tests {
     fn options(path: &std::path::Path, broken: Option<&str>) -> TuiOptions {
         TuiOptions {
             tab: Tab::default(),
-            filter: String::new(),
             settings: Settings::default(),
             saved: Settings::default(),
             settings_path: Some(path.to_owned()),
             settings_broken: broken.map(str::to_owned),
-            message: None,
             no_color: false,
             uprobes: false,
         }

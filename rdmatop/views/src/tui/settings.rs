@@ -261,14 +261,11 @@ impl Settings {
             units: pick(&self.units, &start.units, &saved.units),
             tree: pick(&self.tree, &start.tree, &saved.tree),
             stuck_first: pick(&self.stuck_first, &start.stuck_first, &saved.stuck_first),
-            mouse: pick(&self.mouse, &start.mouse, &saved.mouse),
-            ascii: pick(&self.ascii, &start.ascii, &saved.ascii),
             delay: pick(&self.delay, &start.delay, &saved.delay),
             sort: pick(&self.sort, &start.sort, &saved.sort),
             columns: pick(&self.columns, &start.columns, &saved.columns),
-            // No key changes these.
-            exclude_device: saved.exclude_device.clone(),
-            findings: saved.findings.clone(),
+            // No key changes the others.
+            ..saved.clone()
         }
     }
 

@@ -101,13 +101,7 @@ impl Fit {
 /// Lays out `columns` in `width`. The highest priority numbers are left out until the least widths fit; then
 /// names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
-    let priority = |c: &Column| {
-        if chosen.contains(&c.id) {
-            c.priority.min(1)
-        } else {
-            c.priority
-        }
-    };
+    let priority = |c: &Column| c.priority.min(if chosen.contains(&c.id) { 1 } else { u8::MAX });
     let mut kept: Vec<&'static Column> = Vec::new();
     let mut skipped = 0;
     for column in columns {

@@ -42,7 +42,7 @@ impl Follow {
     pub fn name(&self) -> String {
         match self {
             Self::Qp(_, device, qpn) => format!("QP {device}/{qpn}"),
-            Self::Process(pid, comm) => format!("{comm} ({pid})"),
+            Self::Process(pid, comm) => super::format::process(comm, Some(*pid)),
             Self::Device(device) => device.to_string(),
         }
     }

@@ -113,10 +113,11 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Bottom => to_row(state, usize::MAX),
         Action::Scroll(by) => scroll(state, by),
         Action::Detail if state.detail == Detail::Closed && state.table().order.is_empty() => {
-            state.message = Some(match state.tab {
-                Tab::Findings => "nothing is found yet that Enter could show".to_owned(),
-                _ => "no row has a detail here".to_owned(),
-            });
+            let none = match state.tab {
+                Tab::Findings => "nothing is found yet that Enter could show",
+                _ => "no row has a detail here",
+            };
+            state.message = Some(none.to_owned());
         }
         Action::Detail => {
             state.detail = match state.detail {
@@ -176,11 +177,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Pin => {
             state.settings.stuck_first ^= true;
             state.settings_changed = true;
-            let place = if state.settings.stuck_first {
-                "first"
-            } else {
-                "where the order puts them"
-            };
+            let place = ["where the order puts them", "first"][usize::from(state.settings.stuck_first)];
             state.message = Some(format!("rows with trouble stand {place}"));
             if !matches!(state.tab, Tab::Processes | Tab::Qps) {
                 state.go(Tab::Qps);
@@ -343,11 +340,8 @@ fn sort_step(state: &mut State, by: isize) {
         return;
     }
     let at = sortable.iter().position(|c| c.id == state.table().sort);
-    let next = at.map_or(0, |at| {
-        (at.cast_signed() + by)
-            .rem_euclid(sortable.len().cast_signed())
-            .unsigned_abs()
-    });
+    let (from, len) = (at.map(usize::cast_signed), sortable.len().cast_signed());
+    let next = from.map_or(0, |from| (from + by).rem_euclid(len).unsigned_abs());
     if at != Some(next) {
         state.sort_by(sortable[next]);
     }

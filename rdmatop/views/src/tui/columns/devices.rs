@@ -41,10 +41,8 @@ fn amount(c: &Ctx<'_>, counter: Option<Counter>, tone: Tone) -> Cell {
         format::byte_rate(counter, c.units)
     };
     // Work requests miss a part of the port's traffic: what peers read and write here.
-    if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
-        return flow(format!("~{text}"), counter, tone);
-    }
-    flow(text, counter, tone)
+    let part = counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some());
+    flow(format!("{}{text}", if part { "~" } else { "" }), counter, tone)
 }
 
 fn state(s: &Snapshot, p: &PortRow) -> Cell {

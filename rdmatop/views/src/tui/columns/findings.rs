@@ -43,11 +43,8 @@ pub(super) static SPEC: Spec = Spec {
         RowKey::Finding(found.id, found.about.clone())
     },
     empty: |c| {
-        let blind = if c.snapshot.health.ebpf.is_on() {
-            ""
-        } else {
-            " Without eBPF only ports, states of QPs and removals are judged."
-        };
+        let blind = (!c.snapshot.health.ebpf.is_on())
+            .then_some(" Without eBPF only ports, states of QPs and removals are judged.");
         let quiet = match NoFindings::of(c.snapshot) {
             NoFindings::Whole => still_looking(c.snapshot)
                 .unwrap_or_else(|| "Nothing is wrong as far as it can be seen.".to_owned()),
@@ -61,7 +58,10 @@ pub(super) static SPEC: Spec = Spec {
         };
         let unseen = unseen_qps(c.snapshot);
         let unseen = unseen.map(|words| format!(" But {words}.")).unwrap_or_default();
-        format!("{quiet}{unseen}{blind} docs/findings.md lists what is looked for.")
+        format!(
+            "{quiet}{unseen}{} docs/findings.md lists what is looked for.",
+            blind.unwrap_or_default()
+        )
     },
 };
 

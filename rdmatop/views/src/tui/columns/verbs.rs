@@ -9,18 +9,15 @@ use rdmatop_model::snapshot::VerbRow;
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Cell, Fields, RowKey, Spec, no_ebpf};
+use super::{Cell, Fields, RowKey, Spec, no_ebpf, trouble};
 
 fn errors(v: &VerbRow, width: usize) -> Cell {
+    let mut cell = trouble(v.errors.as_ref(), width);
     // A call that a library makes to probe fails by design: it is shown, but not as a fault.
-    let tone = match &v.errors {
-        None => Tone::Dim,
-        Some(errors) if errors.total == 0 => Tone::Normal,
-        Some(_) if v.probe => Tone::Dim,
-        Some(errors) if errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
-        Some(_) => Tone::Warn,
-    };
-    Cell::new(format::total_in(v.errors.as_ref(), width), tone)
+    if v.probe && v.errors.is_some_and(|errors| errors.total > 0) {
+        cell.0.iter_mut().for_each(|(_, tone)| *tone = Tone::Dim);
+    }
+    cell
 }
 
 fn errnos(v: &VerbRow) -> Cell {

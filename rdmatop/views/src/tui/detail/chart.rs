@@ -103,35 +103,23 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
         "packets"
     };
     let total = |side: fn(&History) -> &Vec<Option<f64>>| {
-        let of: Vec<_> = ports
-            .iter()
-            .filter(|p| p.history.unit == unit)
-            .map(|p| side(&p.history))
-            .collect();
-        let len = of.iter().map(|h| h.len()).max().unwrap_or(0);
-        let mut sum: Vec<Option<f64>> = vec![None; len];
-        for history in of {
-            let start = len - history.len();
-            for (at, value) in history.iter().enumerate() {
-                if let Some(value) = value {
-                    *sum[start + at].get_or_insert(0.0) += value;
-                }
-            }
-        }
-        sum
+        let ports = ports.iter().filter(|port| port.history.unit == unit);
+        let all: Vec<_> = ports.map(|port| side(&port.history)).collect();
+        let len = all.iter().map(|points| points.len()).max().unwrap_or(0);
+        let sum = |ago: usize| {
+            let points = all
+                .iter()
+                .filter_map(|points| points.iter().rev().nth(ago).copied()?);
+            points.reduce(|a, b| a + b)
+        };
+        (0..len).rev().map(sum).collect::<Vec<_>>()
     };
     let units = state.settings.units;
     let part = !ports.iter().any(counts_bytes);
-    let text = |value: f64| {
-        if unit == "bytes" {
-            let rate = bytes(units, part, value);
-            if rate == format::UNKNOWN {
-                return rate;
-            }
-            format!("{rate}{}", units.per_second())
-        } else {
-            format!("{}pkt/s", format::si(value))
-        }
+    let text = |value: f64| match (unit, bytes(units, part, value)) {
+        ("bytes", rate) if rate == format::UNKNOWN => rate,
+        ("bytes", rate) => format!("{rate}{}", units.per_second()),
+        _ => format!("{}pkt/s", format::si(value)),
     };
     let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);
     let rx = total(|h| &h.rx);

@@ -3,6 +3,7 @@
 use rdmatop_model::findings::Finding;
 
 use super::super::columns::{Cell, finding_tone};
+use super::super::format;
 use super::super::text;
 use super::super::theme::Tone;
 use super::Pane;
@@ -36,7 +37,6 @@ pub(super) fn fill(pane: &mut Pane<'_>, found: &Finding) {
     pane.long(found.end(), &format!("when {}", found.fixed));
     let processes = snapshot.processes.iter();
     for row in processes.filter(|row| found.victims.contains(&row.uid)) {
-        let pid = row.pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
-        pane.long("whom ", &format!("{}{pid}", row.comm));
+        pane.long("whom ", &format::process(&row.comm, row.pid));
     }
 }

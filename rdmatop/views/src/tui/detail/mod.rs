@@ -28,8 +28,7 @@ pub fn title(state: &State) -> String {
     match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Process(_)), Some(at)) => {
             let p = &snapshot.processes[at];
-            p.pid
-                .map_or_else(|| p.comm.to_string(), |pid| format!("{} ({pid})", p.comm))
+            format::process(&p.comm, p.pid)
         }
         (Some(RowKey::Qp(_)), Some(at)) => {
             let q = &snapshot.qps[at];
@@ -40,7 +39,8 @@ pub fn title(state: &State) -> String {
         }
         (Some(RowKey::Verb(..)), Some(at)) => {
             let v = &snapshot.verbs[at];
-            format!("{} by {} ({})", v.verb, v.comm.as_deref().unwrap_or("-"), v.pid)
+            let of = format::process(v.comm.as_deref().unwrap_or("-"), Some(v.pid));
+            format!("{} by {of}", v.verb)
         }
         (Some(RowKey::Event(number)), Some(_)) => format!("event {number}"),
         (Some(RowKey::Probe(_)), Some(at)) => snapshot.health.probes[at].program.clone(),
@@ -141,25 +141,31 @@ impl Pane<'_> {
     }
 }
 
+/// Labels and fields of a table: those of the list of counters, or all others.
+fn detailed<R>(
+    table: Table<R>,
+    counters: bool,
+) -> impl Iterator<Item = (&'static str, &'static fields::Field<R>)> {
+    let fields = fields::detailed(table).into_iter();
+    let fields = fields.filter(move |(detail, _)| (detail.place >= COUNTERS) == counters);
+    fields.map(|(detail, field)| (detail.label, field))
+}
+
 /// Label and value of a row's fields that are not in the list of counters.
 fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, String)> {
-    let fields = fields::detailed(table).into_iter();
-    let plain = fields.filter(|(detail, _)| detail.place < COUNTERS);
     let value = |field: &fields::Field<R>| plain_text(field.meta.unit, &(field.get)(row, &state.snapshot));
-    plain
-        .map(|(detail, field)| (detail.label, value(field)))
+    detailed(table, false)
+        .map(|(label, field)| (label, value(field)))
         .collect()
 }
 
 fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, Option<Counter>)> {
-    let fields = fields::detailed(table).into_iter();
-    let counts = fields.filter(|(detail, _)| detail.place >= COUNTERS);
     let counter = |field: &fields::Field<R>| match (field.get)(row, &state.snapshot) {
         Value::Total(counter) | Value::Rate(counter) => Some(counter),
         _ => None,
     };
-    counts
-        .map(|(detail, field)| (detail.label, counter(field)))
+    detailed(table, true)
+        .map(|(label, field)| (label, counter(field)))
         .collect()
 }
 

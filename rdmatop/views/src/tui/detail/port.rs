@@ -6,6 +6,7 @@ use rdmatop_model::value::Counter;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{Pane, chart, counters_of, facts_of};
@@ -114,16 +115,11 @@ fn link(state: &State, member: &Member) -> Cell {
 
 /// A counter's line, followed by what the counter means if there is room.
 fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
-    match help {
-        Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
-            line.and(format!("{MEANING}{help}"), Tone::Dim)
-        }
+    match help.map(|help| format!("  {help}")) {
+        Some(help) if line.width() + text::width(&help) <= width => line.and(help, Tone::Dim),
         _ => line,
     }
 }
-
-/// Stands between a counter and what it means.
-const MEANING: &str = "  ";
 
 /// Where a device of another network namespace is, and what is not read there.
 fn elsewhere(pane: &mut Pane<'_>, d: &DeviceRow, p: &PortRow) {

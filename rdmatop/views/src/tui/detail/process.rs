@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rdmatop_base::order::Ordered as _;
+use rdmatop_base::text;
 use rdmatop_model::fields::PROCESS;
 use rdmatop_model::judgement::why_process_is_uncounted;
 use rdmatop_model::snapshot::{CounterGroup, DeviceRow, ProcessRow, Unlisted};
@@ -16,7 +17,6 @@ use super::{Pane, chart, facts_of, traffic};
 
 /// The other ends of the process's QPs, those with most QPs first.
 fn peers(pane: &mut Pane<'_>, p: &ProcessRow) {
-    const SHOWN: usize = 6;
     let snapshot = &pane.state.snapshot;
     let mut ends: BTreeMap<String, u64> = BTreeMap::new();
     let own = snapshot.qps.iter().filter(|qp| qp.process_uid == Some(p.uid));
@@ -25,22 +25,15 @@ fn peers(pane: &mut Pane<'_>, p: &ProcessRow) {
     }
     let mut ends: Vec<_> = ends.into_iter().collect();
     ends.order_by_key(|(_, qps)| Reverse(*qps));
-    let names = ends.iter().take(SHOWN).map(|(name, qps)| match qps {
-        1 => name.clone(),
+    let ends = ends.into_iter().map(|(name, qps)| match qps {
+        1 => name,
         qps => format!("{name} ({qps} QPs)"),
     });
-    let mut line = names.collect::<Vec<_>>().join(", ");
-    match ends.len() {
-        0 => return,
-        all if all > SHOWN => line = format!("{line} and {} more", all - SHOWN),
-        _ => {}
-    }
-    pane.long("peers", &line);
+    pane.long("peers", &text::names(&ends.collect::<Vec<_>>()));
 }
 
 /// A counter of the NIC, and what it has counted of the QPs that are bound to it.
 fn bound_counter(pane: &mut Pane<'_>, group: &CounterGroup) {
-    const SHOWN: usize = 8;
     let CounterGroup {
         device,
         port,
@@ -49,11 +42,8 @@ fn bound_counter(pane: &mut Pane<'_>, group: &CounterGroup) {
         ..
     } = group;
     pane.heading("Of the NIC, for bound QPs      per second        total  source");
-    let numbers: Vec<_> = group.qps.iter().take(SHOWN).map(ToString::to_string).collect();
-    let mut qps = numbers.join(", ");
-    if group.qps.len() > SHOWN {
-        qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
-    }
+    let qps: Vec<_> = group.qps.iter().map(ToString::to_string).collect();
+    let qps = text::names(&qps);
     let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
     pane.say(&line, Tone::Dim);
     let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
@@ -144,17 +134,11 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
 }
 
 /// Names of processes in a sentence.
-fn names<'a>(mut rows: impl Iterator<Item = &'a ProcessRow>) -> String {
-    const SHOWN: usize = 4;
-    let named = rows.by_ref().take(SHOWN).map(|row| match row.pid {
-        Some(pid) => format!("{} ({pid})", row.comm),
-        None => row.comm.to_string(),
-    });
-    let named: Vec<_> = named.collect();
-    match (named.is_empty(), rows.count()) {
-        (true, _) => "others".to_owned(),
-        (false, 0) => named.join(", "),
-        (false, more) => format!("{} and {more} more", named.join(", ")),
+fn names<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> String {
+    let named = rows.map(|row| format::process(&row.comm, row.pid));
+    match text::names(&named.collect::<Vec<_>>()) {
+        none if none.is_empty() => "others".to_owned(),
+        names => names,
     }
 }
 

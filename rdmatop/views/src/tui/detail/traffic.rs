@@ -63,11 +63,9 @@ pub(super) const COUNTERS: &str = "Counter                   per second         
 
 pub(super) fn counter(name: &str, c: &Counter) -> Cell {
     let source = format!("{:?}", c.source).to_lowercase();
-    let (of_name, of_rate) = match c.rate {
-        None => (Tone::Normal, Tone::Dim),
-        Some(rate) if rate > 0.0 => (Tone::Strong, Tone::Normal),
-        Some(_) => (Tone::Normal, Tone::Normal),
-    };
+    let moves = c.rate.is_some_and(|rate| rate > 0.0);
+    let of_name = if moves { Tone::Strong } else { Tone::Normal };
+    let of_rate = if c.rate.is_some() { Tone::Normal } else { Tone::Dim };
     let total = format!("{}{}", format::total_mark(c), format::exact(c.total));
     Cell::new(format!("{name:<24}"), of_name)
         .and(format!("{:>12}", format::rate(Some(c))), of_rate)

@@ -60,12 +60,12 @@ fn hints(state: &State, width: usize) -> Cell {
         Detail::Full => "Close",
     };
     let freeze = if state.frozen { "Go on" } else { "Freeze" };
-    for (_, word) in &mut hints {
-        match (scope, *word) {
-            (Scope::View, "Detail") => *word = enter,
-            (Scope::View, "Freeze") => *word = freeze,
-            _ => {}
-        }
+    for (_, word) in hints.iter_mut().filter(|_| scope == Scope::View) {
+        *word = match *word {
+            "Detail" => enter,
+            "Freeze" => freeze,
+            word => word,
+        };
     }
     // Room for the hint that tells how to leave is reserved, so it is never cut off.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;

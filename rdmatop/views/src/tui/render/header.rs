@@ -85,14 +85,12 @@ fn named(name: &str, value: String) -> Cell {
 fn ebpf(state: &State) -> Vec<Cell> {
     match &state.snapshot.health.ebpf {
         EbpfState::Starting => vec![Cell::new("eBPF starting", Tone::Warn)],
-        EbpfState::On { datapaths } => match datapaths.how() {
-            Some(how) => vec![
-                Cell::new(format!("eBPF on ({how})"), Tone::Good),
-                Cell::new("eBPF on", Tone::Good),
-            ],
-            // The line of findings says which work requests no program counts, and why.
-            None => vec![Cell::new("eBPF on", Tone::Good)],
-        },
+        // The line of findings says which work requests no program counts, and why.
+        EbpfState::On { datapaths } => {
+            let how = datapaths.how().map(|how| format!("eBPF on ({how})"));
+            let forms = how.into_iter().chain(["eBPF on".to_owned()]);
+            forms.map(|text| Cell::new(text, Tone::Good)).collect()
+        }
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
         EbpfState::Unavailable(no) => {
             let why = no.why();
@@ -130,13 +128,9 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         cell
     };
     // The number of unsupported probes is left out first; failures stay.
-    let mut forms = vec![form(ok, off)];
-    if off > 0 && ok + partial + broken > 0 {
-        forms.push(form(ok, 0));
-    }
-    if ok > 0 && partial + broken > 0 {
-        forms.push(form(0, 0));
-    }
+    let mut forms = vec![form(ok, off), form(ok, 0), form(0, 0)];
+    forms.retain(|form| form.0.len() > 1);
+    forms.dedup();
     Some(forms)
 }
 

@@ -105,9 +105,8 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
         return;
     }
     // Beside the table, the pane needs a wall; below the table, its title line is enough.
-    let beside = area.x > 0;
     let inner = inside(area);
-    if beside {
+    if area.x > 0 {
         for y in 0..area.height {
             let style = state.paint().style(Tone::Title);
             canvas.text(area.x, area.y + y, state.glyphs.wall, 1, style);
@@ -158,10 +157,10 @@ fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rec
 
 /// Highlights line `y` of `area`, the selected row.
 fn select(state: &State, canvas: &mut Canvas, area: Rect, y: usize) {
-    let line = Rect {
-        y: area.y + u16::try_from(y).unwrap_or(u16::MAX),
-        height: 1,
-        ..area
-    };
-    canvas.select(line, state.paint().selected());
+    canvas.select(line_of(area, y), state.paint().selected());
+}
+
+fn line_of(area: Rect, y: usize) -> Rect {
+    let y = area.y.saturating_add(u16::try_from(y).unwrap_or(u16::MAX));
+    Rect { y, height: 1, ..area }
 }

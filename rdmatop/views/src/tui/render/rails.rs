@@ -116,9 +116,8 @@ fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, to
     }
     let gap = usize::from(width >= ROOMY);
     let bar = columns::bar(&state.ctx(), share, width - wide - gap, tone);
-    let idle = share <= 0.0;
-    bar.and(" ".repeat(gap), if idle { Tone::Dim } else { tone })
-        .and(number, if idle { Tone::Dim } else { Tone::Normal })
+    let tone = if share <= 0.0 { Tone::Dim } else { Tone::Normal };
+    bar.and(format!("{:gap$}{number}", ""), tone)
 }
 
 /// The number for a bar: percent of the link, or the rate if a full bar means the busiest port.

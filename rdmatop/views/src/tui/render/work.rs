@@ -1,5 +1,7 @@
 //! The pane of work requests of one QP: what the QP does now, a timeline, and the last requests.
 
+use std::iter;
+
 use ratatui::layout::Rect;
 
 use super::super::columns::Cell;
@@ -141,13 +143,7 @@ fn facts(state: &State, pane: &WorkPane, qp: &Picture) -> Cell {
     add("recvs/s", rate(qp.receives));
     if let Some(row) = row {
         let owner = row.comm.as_deref().unwrap_or(format::UNKNOWN);
-        add(
-            "of",
-            match row.pid {
-                Some(pid) => format!("{owner} ({pid})"),
-                None => owner.to_owned(),
-            },
-        );
+        add("of", format::process(owner, row.pid));
         let peer = state.snapshot.peer(row).map(|peer| peer.name());
         let qpn = row.remote_qpn.map(|qpn| format!("{qpn} ")).unwrap_or_default();
         add(
@@ -194,15 +190,16 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
     let each = SHOWN.div_ceil(cells).max(1);
     // A cell keeps its slots while time goes on, so the newest cell may have fewer slots than the others.
     let now = qp.mono_ns / SLOT_NS + 1;
-    let newest = usize::try_from(now % each as u64).unwrap_or(0);
-    let newest = if newest == 0 { each } else { newest };
-    let mut columns: Vec<Column> = Vec::with_capacity(cells);
-    let mut end = qp.slots.len();
-    for at in 0..cells {
-        let start = end.saturating_sub(if at == 0 { newest } else { each });
-        columns.push(Column::of(&qp.slots[start..end]));
-        end = start;
-    }
+    let newest = match usize::try_from(now % each as u64) {
+        Ok(some @ 1..) => some,
+        _ => each,
+    };
+    let (older, newest) = qp.slots.split_at(qp.slots.len().saturating_sub(newest));
+    let known = iter::once(newest).chain(older.rchunks(each)).map(Column::of);
+    let mut columns: Vec<Column> = known
+        .chain(iter::repeat_with(Column::default))
+        .take(cells)
+        .collect();
     columns.reverse();
     let most = |of: fn(&Column) -> u64| columns.iter().map(of).max().unwrap_or(0) as f64;
     let bar = |value: u64, max: f64| glyphs.spark(Some(value as f64), max);
@@ -301,7 +298,7 @@ fn list(state: &State, pane: &WorkPane, qp: &Picture, width: usize, height: usiz
     }
     let first = pane.first.min(shown.saturating_sub(1));
     let rows = qp.requests.iter().skip(first).take(height - 1);
-    std::iter::once(Cell::new(heading, Tone::Title))
+    iter::once(Cell::new(heading, Tone::Title))
         .chain(rows.map(|request| row(state, request, qp.mono_ns, wide)))
         .collect()
 }
@@ -333,11 +330,7 @@ fn row(state: &State, request: &Request, mono_ns: u64, wide: bool) -> Cell {
     let head = if wide {
         let clock = format::clock(request.wall_ns);
         let bytes = format::known(request.bytes, |bytes| format::count(bytes.into()));
-        let signaled = match request.signaled {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => format::UNKNOWN,
-        };
+        let signaled = format::known(request.signaled, |yes| if yes { "yes" } else { "no" }.to_owned());
         format!("{clock:<15} {opcode:<11} {wr_id:>20} {bytes:>7} {signaled:<3} ")
     } else {
         let wr_id = text::cut_left(&wr_id, 10, state.glyphs.cut);

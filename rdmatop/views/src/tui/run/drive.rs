@@ -162,3 +162,7 @@ async fn suspend<S: Screen>(screen: &mut S, signals: &mut impl SignalSource, sig
     signals.continue_after(TOGETHER);
     None
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

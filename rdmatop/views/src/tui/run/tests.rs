@@ -75,7 +75,7 @@ struct Bench {
     events: mpsc::Sender<Event>,
     frames: watch::Receiver<(u64, usize)>,
     asked: mpsc::Receiver<Control>,
-    ended: oneshot::Receiver<Result<Outcome, TuiError>>,
+    ended: oneshot::Receiver<Result<(), TuiError>>,
 }
 
 impl Bench {
