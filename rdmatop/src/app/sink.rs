@@ -29,7 +29,8 @@ pub(super) struct EventCounts {
     pub(super) posts_without_thread: u64,
 }
 
-/// As many events make a page for the writer, although more are at hand: some 64 KiB of lines, the size of a pipe.
+/// So many events make a page for the writer, although more are at hand: some 64 KiB of lines, the size of a
+/// pipe.
 const FULL: usize = 512;
 
 /// The way to the view. Events wait here, so that they leave in the order of their times.

@@ -429,7 +429,7 @@ impl State {
         self.switched()
             .and_then(|c| c.get(column.id))
             .copied()
-            .unwrap_or(column.on)
+            .unwrap_or(column.screen.on)
     }
 
     fn switched(&self) -> Option<&BTreeMap<String, bool>> {
@@ -474,7 +474,7 @@ impl State {
         let on: Vec<&'static Column> = spec
             .columns()
             .iter()
-            .filter(|c| c.priority == 0 || self.column_on(c))
+            .filter(|c| c.screen.priority == 0 || self.column_on(c))
             // The column of findings takes no room while there are none.
             .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
             .collect();

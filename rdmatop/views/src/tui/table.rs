@@ -101,12 +101,16 @@ impl Fit {
 /// Lays out `columns` in `width`. The highest priority numbers are left out until the least widths fit; then
 /// names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
-    let priority = |c: &Column| c.priority.min(if chosen.contains(&c.id) { 1 } else { u8::MAX });
+    let priority = |c: &Column| {
+        c.screen
+            .priority
+            .min(if chosen.contains(&c.id) { 1 } else { u8::MAX })
+    };
     let mut kept: Vec<&'static Column> = Vec::new();
     let mut skipped = 0;
     for column in columns {
         // The first column identifies the row, so it never scrolls away.
-        if !kept.is_empty() && skipped < skip && column.priority > 0 {
+        if !kept.is_empty() && skipped < skip && column.screen.priority > 0 {
             skipped += 1;
         } else {
             kept.push(column);
@@ -114,7 +118,9 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
     let least = |kept: &[&'static Column]| -> u16 {
         let gaps = u16::try_from(kept.len().saturating_sub(1)).unwrap_or(u16::MAX);
-        kept.iter().map(|c| c.width.0).fold(gaps, u16::saturating_add)
+        kept.iter()
+            .map(|c| c.screen.width.0)
+            .fold(gaps, u16::saturating_add)
     };
     let mut shed = 0;
     while least(&kept) > width {
@@ -127,14 +133,14 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
         kept.remove(at);
         shed += 1;
     }
-    let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
+    let mut widths: Vec<u16> = kept.iter().map(|c| c.screen.width.0).collect();
     let mut spare = width.saturating_sub(least(&kept));
     // Widths grow in rounds, so that columns of the same kind become equally wide.
     for wanted in [Align::Left, Align::Right] {
         loop {
             let mut grown = false;
             for (at, column) in kept.iter().enumerate() {
-                if spare > 0 && column.align == wanted && widths[at] < column.width.1 {
+                if spare > 0 && column.align == wanted && widths[at] < column.screen.width.1 {
                     widths[at] += 1;
                     spare -= 1;
                     grown = true;

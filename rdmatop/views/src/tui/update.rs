@@ -361,7 +361,7 @@ fn choose(state: &mut State, action: Action) {
         }
         (Mode::Columns(at), Action::Toggle) => {
             if let Some(column) = state.spec().columns().get(at) {
-                if column.priority == 0 {
+                if column.screen.priority == 0 {
                     state.message = Some(format!("{} says what the row is and stays", column.id));
                 } else {
                     state.switch_column(column);

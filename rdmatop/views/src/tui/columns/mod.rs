@@ -13,7 +13,7 @@ pub(super) use processes::only_kernel;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use rdmatop_model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
+use rdmatop_model::fields::{Field, Kind, Meta, Screen, Sense, Table, Unit, Value};
 use rdmatop_model::findings::{About, FindingId};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::{History, Snapshot};
@@ -134,20 +134,12 @@ pub struct Column {
     pub of: Of,
     /// The column's stable name, in the settings.
     pub id: &'static str,
-    /// What it shows.
-    pub about: &'static str,
-    /// 0: the column is always shown. When room is short, the highest number is left out first.
-    pub priority: u8,
-    /// Least and greatest width.
-    pub width: (u16, u16),
+    /// Its place on the screen.
+    pub screen: Screen,
     /// Alignment.
     pub align: Align,
-    /// Shown unless the user hides it.
-    pub on: bool,
     /// Rows can be sorted by it.
     pub sortable: bool,
-    /// The heading without a unit.
-    pub title: &'static str,
     draw: Option<DrawAt>,
 }
 
@@ -162,20 +154,16 @@ impl Column {
         Some(Self {
             of: of.clone(),
             id: meta.id,
-            about: meta.help,
-            priority: screen.priority,
-            width: screen.width,
+            screen,
             align: if meta.is_left() { Align::Left } else { Align::Right },
-            on: screen.on,
             sortable: true,
-            title: screen.title,
             draw: draw.map(draw_at),
         })
     }
 
     /// The heading as it is drawn: with the unit that the user chose, or what a full bar means.
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
-        let (title, meta, scale) = (self.title, self.of.meta, &ctx.snapshot.judgement.scale);
+        let (title, meta, scale) = (self.screen.title, self.of.meta, &ctx.snapshot.judgement.scale);
         match (meta.kind, meta.unit) {
             (Kind::Share, _) => format!("{title} {}", scale.name()),
             (Kind::Rate, Unit::BytesOrPackets) if scale.packets => format!("{title} pkt/s"),

@@ -127,8 +127,8 @@ impl Canvas {
             mend(&mut buf);
         }
         if self.ascii {
-            // Only names are affected: symbols of the view are ASCII then. Each `?` takes one column, because the
-            // other half of a wide character is a cell of its own.
+            // Only names are affected: symbols of the view are ASCII then. Each `?` takes one column, because
+            // the other half of a wide character is a cell of its own.
             let wrong = buf.content.iter_mut().filter(|cell| !cell.symbol().is_ascii());
             wrong.for_each(|cell| _ = cell.set_symbol("?"));
         }

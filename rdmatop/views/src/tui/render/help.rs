@@ -23,7 +23,7 @@ pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
         Tone::Title,
     )];
     for column in state.spec().columns() {
-        entry(&mut out, &column.heading(&ctx), column.about);
+        entry(&mut out, &column.heading(&ctx), column.of.meta.help);
     }
     let title = |title: &'static str| [Cell::default(), Cell::new(title, Tone::Title)];
     let mut group = "";

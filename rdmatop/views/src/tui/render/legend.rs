@@ -77,7 +77,11 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         states.any(|row| row.state.and_then(QpState::name) == Some(name))
     };
     let fit = state.fit(layout.heading.width);
-    let titles: Vec<&str> = fit.placed.iter().map(|placed| placed.column.title).collect();
+    let titles: Vec<&str> = fit
+        .placed
+        .iter()
+        .map(|placed| placed.column.screen.title)
+        .collect();
     let has_gsi = titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI));
     let (critical, warning) = (Severity::Critical, Severity::Warning);
     let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;

@@ -37,11 +37,12 @@ fn line(state: &State, at: usize) -> Cell {
     let mark = match state.mode {
         Mode::Sort(_) if table.sort == column.id => state.glyphs.sort[usize::from(table.down)],
         Mode::Sort(_) => " ",
-        _ if column.priority == 0 => "[=]",
+        _ if column.screen.priority == 0 => "[=]",
         _ if state.column_on(column) => "[x]",
         _ => "[ ]",
     };
     let usable = column.sortable || !matches!(state.mode, Mode::Sort(_));
     let tone = if usable { Tone::Strong } else { Tone::Dim };
-    Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone).and(column.about, Tone::Dim)
+    Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone)
+        .and(column.of.meta.help, Tone::Dim)
 }

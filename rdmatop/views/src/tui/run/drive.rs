@@ -92,7 +92,8 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                 }
                 match effect {
                     Some(Effect::Quit) => return Ok(()),
-                    // If the channel is full the app is behind: the user sees that nothing changes, and asks again.
+                    // If the channel is full the app is behind: the user sees that nothing changes, and asks
+                    // again.
                     Some(Effect::Ask(wish)) => _ = control.try_send(wish),
                     Some(Effect::Copy(text)) => screen.copy(&text)?,
                     Some(Effect::Redraw) => screen.clear()?,

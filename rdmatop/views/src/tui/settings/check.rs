@@ -66,7 +66,7 @@ pub(super) fn check(text: &str, limits: &Limits) -> Result<(), String> {
                     name.as_ref(),
                     list(known.iter().map(|column| column.id))
                 ),
-                Some(column) if column.priority == 0 && !on => {
+                Some(column) if column.screen.priority == 0 && !on => {
                     format!("columns.{table}.{} is always shown", column.id)
                 }
                 Some(_) => continue,

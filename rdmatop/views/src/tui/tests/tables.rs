@@ -88,7 +88,7 @@ fn columns_give_way_by_priority_and_never_the_essential_ones() {
                         .columns()
                         .iter()
                         .find(|c| c.id == id)
-                        .map_or(0, |c| c.priority)
+                        .map_or(0, |c| c.screen.priority)
                 };
                 let least = ids.iter().map(|id| rank(id)).max().unwrap_or(0);
                 assert!(
@@ -162,7 +162,7 @@ fn headings_fit_their_columns() {
             for column in columns::spec(tab).columns() {
                 let heading = column.heading(&s.ctx());
                 assert!(
-                    text::width(&heading) <= usize::from(column.width.0),
+                    text::width(&heading) <= usize::from(column.screen.width.0),
                     "{tab:?} {heading}"
                 );
             }
