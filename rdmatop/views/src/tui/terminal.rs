@@ -4,7 +4,7 @@ mod fatal;
 mod taken;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossterm::{clipboard::CopyToClipboard, queue};
 use ratatui::backend::CrosstermBackend;
@@ -23,11 +23,13 @@ pub use taken::{await_foreground, restore};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How much of a frame's buffer is kept for the next.
 const FRAME: usize = 64 << 10;
+/// A terminal that took nothing for this long is reported.
+const LONG: Duration = Duration::from_secs(2);
 
 /// The terminal while it is ours. Dropping gives it back.
 ///
 /// A terminal that does not read gets the rest of the last frame before anything else: a frame that is cut
-/// within an escape sequence would show garbage. Frames meanwhile are dropped, and the next frame
+/// within an escape sequence would show garbage. Frames meanwhile are dropped and counted, and the next frame
 /// that is drawn contains all changes.
 pub struct Guard {
     painter: Painter,
@@ -35,8 +37,14 @@ pub struct Guard {
     /// The last frame, of which the terminal has taken `sent` bytes.
     frame: Vec<u8>,
     sent: usize,
-    /// A frame was dropped since the last that was drawn.
-    dropped: bool,
+    stall: Option<Stall>,
+}
+
+/// A time in which the terminal took nothing.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    since: Instant,
+    dropped: u64,
 }
 
 impl Guard {
@@ -61,7 +69,7 @@ impl Guard {
             mouse,
             frame: taken::signs(mouse),
             sent: 0,
-            dropped: false,
+            stall: None,
         };
         guard.send()?;
         Ok(guard)
@@ -73,6 +81,8 @@ impl Guard {
             self.sent += taken::write(PATIENCE, self.frame.get(self.sent..).unwrap_or_default())?;
         }
         if self.behind() {
+            let since = Instant::now();
+            self.stall.get_or_insert(Stall { since, dropped: 0 });
             return Ok(false);
         }
         self.frame.clear();
@@ -89,9 +99,21 @@ impl Screen for Guard {
             update::resize(state, size);
         }
         state.refresh();
-        self.dropped = !self.send()?;
-        if self.dropped {
+        if !self.send()? {
+            if let Some(stall) = &mut self.stall {
+                stall.dropped += 1;
+            }
             return Ok(());
+        }
+        if let Some(stall) = self.stall.take()
+            && stall.dropped > 0
+            && stall.since.elapsed() >= LONG
+        {
+            state.message = Some(format!(
+                "the terminal took nothing for {} s: {} frames were not drawn",
+                stall.since.elapsed().as_secs(),
+                stall.dropped
+            ));
         }
         let mut backend = CrosstermBackend::new(&mut self.frame);
         let draw = |canvas: &mut Canvas| render::draw(state, canvas);
@@ -104,7 +126,7 @@ impl Screen for Guard {
     }
 
     fn pour(&mut self) -> io::Result<bool> {
-        Ok(self.send()? && self.dropped)
+        Ok(self.send()? && self.stall.is_some_and(|stall| stall.dropped > 0))
     }
 
     fn clear(&mut self) -> io::Result<()> {
