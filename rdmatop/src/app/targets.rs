@@ -64,12 +64,13 @@ pub(super) fn comm(filter: &Filter, all: &Snapshot) -> Option<String> {
         ..Filter::default()
     };
     let some = all.processes.iter().any(|row| by_name.matches_process(row));
-    (!some).then(|| {
+    let line = || {
         format!(
             "--comm {comm}: no process of this name has RDMA objects; {}",
             owners(all)
         )
-    })
+    };
+    (!some).then(line)
 }
 
 fn has_rdma(pid: u32, all: &Snapshot) -> bool {
@@ -77,10 +78,8 @@ fn has_rdma(pid: u32, all: &Snapshot) -> bool {
 }
 
 fn owners(all: &Snapshot) -> String {
-    let with = all
-        .processes
-        .iter()
-        .filter_map(|row| Some(format!("{} ({})", row.pid?, row.comm)));
+    let rows = all.processes.iter();
+    let with = rows.filter_map(|row| Some(format!("{} ({})", row.pid?, row.comm)));
     let names = names(&with.collect::<Vec<_>>());
     if names.is_empty() {
         "no process has any".to_owned()

@@ -254,10 +254,8 @@ impl Gap {
     }
 
     fn total(&self, now: Instant) -> Duration {
-        self.before
-            + self
-                .since
-                .map_or(Duration::ZERO, |since| now.duration_since(since))
+        let present = self.since.map(|since| now.duration_since(since));
+        self.before + present.unwrap_or_default()
     }
 }
 

@@ -66,19 +66,13 @@ fn verdict(snapshot: &Snapshot) -> String {
         count(totals.qps, "QP")
     );
     let of = |severity| {
-        snapshot
-            .findings
-            .iter()
-            .filter(|found| found.severity == severity)
-            .count()
+        let found = snapshot.findings.iter();
+        found.filter(|found| found.severity == severity).count()
     };
-    let notes = &snapshot.health.notes;
     // Findings that are left out are not among those that are counted here.
-    let least = if notes.iter().any(|note| note.id == CauseId::FindingsLeftOut) {
-        "at least "
-    } else {
-        ""
-    };
+    let mut notes = snapshot.health.notes.iter();
+    let some_left_out = notes.any(|note| note.id == CauseId::FindingsLeftOut);
+    let least = if some_left_out { "at least " } else { "" };
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) if looked_at_none(snapshot) => {
             let all = snapshot.devices.len();

@@ -306,16 +306,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
-    let head = if width < NARROW {
-        format!("{}: ", worst.short)
-    } else if most > 1 {
-        format!(
-            "{} {}: ",
-            worst.severity.name(),
-            worst.when(state.snapshot.mono_ns)
-        )
-    } else {
-        String::new()
+    let head = match worst.when(state.snapshot.mono_ns) {
+        _ if width < NARROW => format!("{}: ", worst.short),
+        when if most > 1 => format!("{} {when}: ", worst.severity.name()),
+        _ => String::new(),
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
     let mut next = steps(worst, room);
@@ -341,15 +335,14 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         }
     }
     lines.extend(next.into_iter().take(left));
-    let rest = [
-        Some(worst.over(state.snapshot.mono_ns)),
-        state.blind().map(str::to_owned),
-    ];
-    for line in rest.into_iter().flatten() {
-        if most > 1 && lines.len() < most {
-            lines.push(text::cut(&line, room, state.glyphs.cut));
-        }
-    }
+    let over = worst.over(state.snapshot.mono_ns);
+    let left = if most > 1 {
+        most.saturating_sub(lines.len())
+    } else {
+        0
+    };
+    let rest = [Some(&*over), state.blind()].into_iter().flatten().take(left);
+    lines.extend(rest.map(|line| text::cut(line, room, state.glyphs.cut)));
     lines
 }
 

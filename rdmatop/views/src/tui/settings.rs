@@ -169,14 +169,10 @@ fn safe(path: &Path) -> String {
 /// Path of the settings file; `None` without a home. `env` reads an environment variable.
 pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     // XDG base directories: a relative path there is to be ignored.
-    let xdg = env("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute());
-    let base = xdg.or_else(|| {
-        env("HOME")
-            .filter(|h| !h.is_empty())
-            .map(|h| PathBuf::from(h).join(".config"))
-    })?;
+    let xdg = env("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = || env("HOME").filter(|home| !home.is_empty());
+    let of_home = || Some(PathBuf::from(home()?).join(".config"));
+    let base = xdg.filter(|path| path.is_absolute()).or_else(of_home)?;
     Some(base.join("rdmatop").join("config.toml"))
 }
 

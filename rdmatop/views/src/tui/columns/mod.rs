@@ -359,11 +359,14 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     // The note says which driver is loaded, and whether the device may be in another network namespace.
     let mut notes = ctx.snapshot.health.notes.iter();
     let note = notes.find(|note| note.id.denies_rdma());
-    let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
-    from_note.or_else(|| {
-        let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
-        Some(plain.to_owned())
-    })
+    let what = note.map_or_else(
+        || {
+            ". Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up"
+                .to_owned()
+        },
+        |note| format!(": {}. {}", note.why, note.remedy),
+    );
+    Some(format!("No RDMA device here{what}"))
 }
 
 /// The text of a table whose rows come from eBPF while eBPF gives none.
