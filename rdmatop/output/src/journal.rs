@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 use rdmatop_base::text;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::geteuid;
 
 /// The variable that asks for the log.
@@ -85,10 +85,11 @@ fn parse(asked: &OsStr) -> Result<(PathBuf, LevelFilter), String> {
 
 /// Creates the file, or empties it if it is a file of this user that nobody else can read or write.
 fn create(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let mut options = OpenOptions::new();
-    options.write(true).custom_flags(flags).mode(0o600);
+    options
+        .write(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .mode(0o600);
     let file = match options.create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.create_new(false).open(path)?,
         opened => opened?,

@@ -35,19 +35,12 @@ impl Outlet {
         let terminal = termios::isatty(shared);
         let kind = FileType::from_raw_mode(fstat(shared)?.st_mode);
         // All who share a file share its position, and a file does not block.
-        if !terminal && !matches!(kind, FileType::Fifo | FileType::Socket) {
-            return Ok(Self {
-                fd: shared.try_clone_to_owned()?,
-                guarded: None,
-            });
-        }
-        if let Some(fd) = anew(shared, terminal) {
-            return Ok(Self { fd, guarded: None });
-        }
-        Ok(Self {
-            fd: shared.try_clone_to_owned()?,
-            guarded: Some(if terminal { OF_A_TERMINAL } else { OF_A_PIPE }),
-        })
+        let blocks = terminal || matches!(kind, FileType::Fifo | FileType::Socket);
+        let anew = if blocks { anew(shared, terminal) } else { None };
+        let most = if terminal { OF_A_TERMINAL } else { OF_A_PIPE };
+        let guarded = (blocks && anew.is_none()).then_some(most);
+        let fd = anew.map_or_else(|| shared.try_clone_to_owned(), Ok)?;
+        Ok(Self { fd, guarded })
     }
 
     /// Writes as much as finds room at once; `WouldBlock` when nothing does. Safe in a signal handler.

@@ -8,7 +8,6 @@ use super::ready;
 use super::signals::Signals;
 use crate::exit::{Exit, Stop};
 use rdmatop_model::findings::Severity;
-use rdmatop_model::snapshot::Snapshot;
 use rdmatop_views::line::check;
 
 /// 0: it found nothing wrong, 1: warnings, 2: something does not work, 3: it could not look, could not look
@@ -27,7 +26,7 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
     let (snapshot, no_rdma, ending) = once::measure(plan, sources, &mut signals).await?;
     if let Some(line) = no_rdma {
         if plan.json {
-            print_text(document(&snapshot)?, &mut signals, ending).await?;
+            print_text(check::json(&snapshot), &mut signals, ending).await?;
         }
         return Err(Stop::nothing(line));
     }
@@ -40,9 +39,9 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
         )));
     }
     let text = if plan.json {
-        document(&snapshot)?
+        check::json(&snapshot)
     } else {
-        check::text(&snapshot).into_bytes()
+        check::text(&snapshot)
     };
     print_text(text, &mut signals, ending).await?;
     Ok(match worst {
@@ -51,9 +50,4 @@ async fn look(plan: &Plan) -> Result<u8, Stop> {
         Some(Severity::Warning) => 1,
         Some(Severity::Critical) => 2,
     })
-}
-
-fn document(snapshot: &Snapshot) -> Result<Vec<u8>, Stop> {
-    let json = check::json(snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")));
-    json.map(String::into_bytes)
 }

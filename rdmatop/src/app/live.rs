@@ -12,7 +12,7 @@ use super::{
     pump::{Pump, Settings},
     ready,
     signals::{Ending, Signals},
-    sink::Sink,
+    sink::{Sink, To},
     targets, work,
 };
 use crate::exit::{Exit, Stop};
@@ -23,12 +23,8 @@ use rdmatop_model::{
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
 };
-use rdmatop_sources::{
-    limits,
-    root::Root,
-    seam::{Feed, Sources},
-};
-use rdmatop_views::tui::{Control, Outcome, Tab, TuiError, TuiOptions, settings::Sort, terminal};
+use rdmatop_sources::{limits, seam::Sources};
+use rdmatop_views::tui::{Control, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
 /// Events between the engine and the screen. A screen that falls behind loses the oldest and shows their
 /// number.
@@ -61,7 +57,12 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (mut pump, ebpf) = Pump::start(sources, settings)?;
     // The reports are not read here: the snapshots contain them.
     let stop_ebpf = ebpf.map(|ebpf| ebpf.stop);
-    let mut on_request = OnRequest::new(first_rows, pump.take_feed(), prober, plan.uprobe_limit);
+    let mut on_request = OnRequest {
+        first_rows,
+        watcher: pump.take_feed().map(Watcher::new),
+        prober,
+        limit: plan.uprobe_limit,
+    };
     let mut snapshots = pump.subscribe();
     let (to, events) = mpsc::channel(EVENTS);
     let (control, mut asked) = mpsc::channel(16);
@@ -70,15 +71,11 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (end, mut ending) = watch::channel(None);
     let mut signals = Signals::take()?;
     let mut screen = screen(options, pump.subscribe(), events, control)?;
-    let mut sink = Sink::Drop(super::sink::Live::new(to));
-    let filter = plan.filter.clone();
-    let check = move |all: &Snapshot| {
-        targets::device(&filter, all)?;
-        targets::process(&filter, all, &Root::default())
-    };
+    let mut sink = Sink::new(To::Live(to));
+    let check = targets::check(plan.filter.clone());
     let deadline = plan.duration.map(|duration| Instant::now() + duration);
     let mut asked_to_end = None;
-    let outcome = {
+    let (shown, failed) = {
         let late = late(&mut signals);
         tokio::pin!(late);
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
@@ -113,37 +110,24 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
             end.send_replace(Some(Instant::now() + GRACE));
             let _ = pumping.await;
         }
-        match (shown, failed) {
-            (Some(shown), _) => Ok(Some(shown)),
-            (None, Some(Err(stop))) => Err(stop),
-            (None, _) => Ok(None),
-        }
+        (shown, failed)
     };
     drop(sink);
     drop(pump);
-    let shown = match outcome {
-        Ok(Some(shown)) => shown,
-        // The wait for the screen gives the terminal back before anything is printed on it.
-        Ok(None) => {
-            let Ok(shown) = timeout(SCREEN, screen).await else {
-                let _ = terminal::restore();
-                return asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome);
-            };
-            shown
-        }
-        Err(stop) => {
-            let _ = timeout(SCREEN, screen).await;
-            let _ = terminal::restore();
-            return Err(stop);
-        }
+    // The wait for the screen gives the terminal back before anything is printed on it.
+    let shown = match shown {
+        Some(shown) => Some(shown),
+        None => timeout(SCREEN, screen).await.ok(),
     };
-    match shown {
-        Ok(Ok(Outcome::Signal(signal))) if signal == libc::SIGHUP => {
-            Err(Stop::failure("the terminal went away"))
-        }
-        Ok(Ok(Outcome::Quit | Outcome::Ended | Outcome::Signal(_))) => Ok(Exit::Ok),
-        Ok(Err(error)) => Err(Stop::failure(error.to_string())),
-        Err(_) => Err(Stop::failure(
+    if shown.is_none() {
+        let _ = terminal::restore();
+    }
+    match (failed, shown) {
+        (Some(Err(stop)), _) => Err(stop),
+        (_, None) => asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome),
+        (_, Some(Ok(Ok(())))) => Ok(Exit::Ok),
+        (_, Some(Ok(Err(error)))) => Err(Stop::failure(error.to_string())),
+        (_, Some(Err(_))) => Err(Stop::failure(
             "the view ended by itself: this is a defect of rdmatop",
         )),
     }
@@ -172,20 +156,6 @@ struct OnRequest {
 }
 
 impl OnRequest {
-    fn new(
-        first_rows: Option<oneshot::Sender<()>>,
-        feed: Option<Feed>,
-        prober: Option<Prober>,
-        limit: f64,
-    ) -> Self {
-        Self {
-            first_rows,
-            watcher: feed.map(Watcher::new),
-            prober,
-            limit,
-        }
-    }
-
     /// Does what the screen asks for.
     fn obey(&mut self, control: Control, refresh: &watch::Sender<Duration>, all: &Snapshot) {
         match (control, &mut self.watcher) {
@@ -258,14 +228,14 @@ fn options(plan: &Plan) -> TuiOptions {
         options.settings.delay = plan.delay.as_secs_f64();
     }
     if let Some(sort) = plan.sort.as_deref().and_then(Sort::of_processes) {
-        options.settings.sort.insert("processes".to_owned(), sort);
+        options.settings.sort.insert(Tab::Processes, sort);
     }
     options.no_color |= !plan.color;
     options.uprobes = plan.uprobes.is_some();
     options
 }
 
-type Shown = Result<Outcome, TuiError>;
+type Shown = Result<(), TuiError>;
 
 /// The screen draws and waits for keys, on a thread and a runtime of its own.
 fn screen(

@@ -9,7 +9,6 @@
 //! eBPF side, writing lines, drawing.
 mod check;
 mod defect;
-mod descriptors;
 mod doctor;
 mod files;
 mod heap;
@@ -84,7 +83,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         "start"
     );
     limits::raise();
-    descriptors::make_room();
     let checks = args.get(1).is_some_and(|word| word == "check");
     let outcome = match Cli::try_parse_from(args) {
         Ok(mut cli) => {
@@ -209,15 +207,9 @@ fn nothing_to_show(plan: &Plan, no_rdma: Option<&Cause>, devices: usize) -> Opti
     if devices > 0 {
         return None;
     }
-    let line = no_rdma.map_or_else(
-        || {
-            "no RDMA device: the kernel lists none in this network namespace; load the driver of your NIC, or see rdma(8)"
-                .to_owned()
-        },
-        Cause::line,
-    );
-    Some(match &plan.filter.device {
-        Some(device) => format!("{line} (--device {device})"),
-        None => line,
-    })
+    let none = "no RDMA device: the kernel lists none in this network namespace; load the driver of your NIC, or see rdma(8)";
+    let line = no_rdma.map_or_else(|| none.to_owned(), Cause::line);
+    let device = plan.filter.device.as_ref();
+    let device = device.map(|device| format!(" (--device {device})"));
+    Some(line + &device.unwrap_or_default())
 }

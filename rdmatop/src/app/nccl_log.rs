@@ -112,7 +112,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
             }
         };
         let shown = now.time.is_some().then_some(&now);
-        once::print_text(page(shown)?.into_bytes(), &mut signals, ending).await?;
+        once::print_text(page(shown)?, &mut signals, ending).await?;
         ending.map_or(Ok(Exit::Ok), super::signals::Ending::outcome)
     })
 }

@@ -1,10 +1,6 @@
 //! `--once`: two samples, one print.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
@@ -141,46 +137,41 @@ async fn print(
     signals: &mut Signals,
     ending: Option<Ending>,
 ) -> Result<(), Stop> {
-    let mut bytes = Vec::new();
-    if as_json {
-        json::snapshot(&mut bytes, snapshot).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
+    let text = if as_json {
+        json::snapshot(snapshot)
     } else {
-        bytes = line::once::page(snapshot).into_bytes();
-    }
-    print_text(bytes, signals, ending).await
+        line::once::page(snapshot)
+    };
+    print_text(text, signals, ending).await
 }
 
 /// Writes to stdout from a thread that may wait for the reader.
 pub(super) async fn print_text(
-    bytes: Vec<u8>,
+    text: String,
     signals: &mut Signals,
     ending: Option<Ending>,
 ) -> Result<(), Stop> {
-    let out = io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
-    hand_over(writer::whole(File::from(out), bytes)?, signals, ending).await
+    hand_over(
+        writer::whole(writer::stdout()?, text.into_bytes())?,
+        signals,
+        ending,
+    )
+    .await
 }
 
 /// Waits for the reader until a signal asks for the end, and then as long as the reader goes on: tens of
 /// thousands of QPs are tens of megabytes, for which a program that parses them needs its time.
 async fn hand_over(writing: Writer, signals: &mut Signals, ending: Option<Ending>) -> Result<(), Stop> {
+    let Writer { printed, outcome } = writing;
     let over = async {
         if ending.is_none() {
             signals.next().await;
         }
-        loop {
-            let taken = writing.printed.load(Ordering::Relaxed);
-            sleep(GRACE).await;
-            if writing.printed.load(Ordering::Relaxed) == taken {
-                break;
-            }
-        }
+        writer::stalls(&printed, GRACE).await;
     };
     tokio::select! {
         biased;
-        written = writing.outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
+        written = outcome => written.unwrap_or(Ok(Written::ReaderGone)).map(|_| ()),
         () = over => Err(Stop::failure(
             "a signal ended it before all was printed: no process reads its stdout",
         )),
@@ -190,6 +181,8 @@ async fn hand_over(writing: Writer, signals: &mut Signals, ending: Option<Ending
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
+    use std::sync::atomic::Ordering;
 
     #[tokio::test]
     async fn a_reader_that_does_not_read_does_not_delay_a_requested_end() {

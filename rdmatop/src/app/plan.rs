@@ -93,12 +93,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let mut verb_times = view.verb_times;
     let mut looks = 1;
     let mut json = view.json;
-    let exclude = match &cli.command {
-        Some(Command::Check(args)) => &args.exclude,
-        Some(Command::NcclLog(args)) => &args.exclude,
-        _ => &view.exclude,
-    };
-    let root = exclude.root();
+    let (mut exclude, mut delay, mut gpus) = (&view.exclude, view.delay(), !view.no_gpus);
     let mut filter = Filter {
         pid: view.pid,
         comm: view.comm.clone(),
@@ -113,6 +108,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             filter.pid = args.pid;
             attach = (!args.no_ebpf).then(AttachMode::default);
             json = args.json;
+            (exclude, gpus) = (&args.exclude, !args.no_gpus);
             Mode::Check
         }
         Some(Command::Probes(args)) => {
@@ -124,12 +120,15 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         Some(Command::NcclLog(args)) => {
             attach = (!args.no_ebpf).then(AttachMode::default);
             json = args.json;
+            // Rates are those of the whole look. It shows nothing of GPUs.
+            (exclude, delay, gpus) = (&args.exclude, args.seconds, false);
             Mode::Once
         }
         // The other commands have no view and no plan.
         Some(Command::Lab(_) | Command::Doctor(_) | Command::Man { .. } | Command::Completions { .. })
         | None => view_mode(cli, terminal)?,
     };
+    let root = exclude.root();
     let uprobe_limit = f64::from(view.uprobe_limit.unwrap_or(UPROBE_LIMIT)) / 100.0;
     if view.uprobe_limit.is_some() && view.uprobes.is_none() && !matches!(mode, Mode::Live { .. }) {
         return Err(Stop::usage(
@@ -140,11 +139,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
     let plan = Plan {
         mode,
         json,
-        // Rates are those of the whole look.
-        delay: match &cli.command {
-            Some(Command::NcclLog(args)) => args.seconds,
-            _ => view.delay(),
-        },
+        delay,
         looks,
         delay_given: view.delay.is_some(),
         duration: view.duration,
@@ -161,10 +156,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         hw_counters: view.hw_counters.then(|| HwCounters::new(root.clone())),
         beside_log,
         // Other modes show nothing of GPUs.
-        gpus: match &cli.command {
-            Some(Command::Check(args)) => !args.no_gpus,
-            _ => !view.no_gpus && !beside_log && matches!(mode, Mode::Live { .. } | Mode::Once),
-        },
+        gpus: gpus && matches!(mode, Mode::Live { .. } | Mode::Once | Mode::Check),
         mask: view.mask,
         sample: view.sample.unwrap_or(1),
         root,

@@ -32,9 +32,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     pump.sample().await?;
     let health = &pump.latest().health;
     let text = if plan.json {
-        let mut bytes = Vec::new();
-        json::probes(&mut bytes, health).map_err(|e| Stop::failure(format!("cannot make JSON: {e}")))?;
-        String::from_utf8_lossy(&bytes).into_owned()
+        json::probes(health)
     } else {
         line::probes::table(health)
     };

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::noted::Noted;
 use super::reorder::HOLD_NS;
 use super::sampler::Sampler;
-use super::sink::{End, EventCounts, Sink, asked, over};
+use super::sink::{End, EventCounts, Sink, To, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
@@ -232,8 +232,7 @@ impl Pump {
             sampler.order(wants);
         }
         let found = async {
-            let mut sink = Sink::Discard;
-            let (_nobody, mut end) = watch::channel(None);
+            let (mut sink, (_nobody, mut end)) = (Sink::new(To::Nobody), watch::channel(None));
             while self.looking_up {
                 match self.messages.recv().await {
                     Some(message) => _ = self.take(message, &mut sink, &mut end).await,
@@ -260,8 +259,7 @@ impl Pump {
     }
 
     async fn answer(&mut self) -> Result<(), Stop> {
-        let mut sink = Sink::Discard;
-        let (_nobody, mut end) = watch::channel(None);
+        let (mut sink, (_nobody, mut end)) = (Sink::new(To::Nobody), watch::channel(None));
         let answered = async {
             while let Some(message) = self.messages.recv().await {
                 if self.take(message, &mut sink, &mut end).await {
@@ -287,8 +285,7 @@ impl Pump {
 
     /// Takes messages until `until` is ready. For modes that print once.
     pub(super) async fn wait<T>(&mut self, until: impl Future<Output = T>) -> T {
-        let mut sink = Sink::Discard;
-        let (_nobody, mut end) = watch::channel(None);
+        let (mut sink, (_nobody, mut end)) = (Sink::new(To::Nobody), watch::channel(None));
         tokio::pin!(until);
         let mut next = Instant::now() + PROCESSES_EVERY;
         loop {
@@ -437,12 +434,7 @@ impl Pump {
             last,
             once,
             tcp: self.settings.tcp,
-            processes: Arc::default(),
-            openers: false,
-            locked: Arc::default(),
-            psns: Arc::default(),
-            paths: Arc::default(),
-            only_processes: false,
+            ..Wants::default()
         };
         self.told_events = self.latest.health.events;
         self.light = wants.is_light();
@@ -567,7 +559,7 @@ impl Pump {
 
     async fn tick(&mut self, sink: &mut Sink, end: &mut End) {
         // What the live view refused is lost to the user like what found our own channel full.
-        let live = matches!(sink, Sink::Drop(_));
+        let live = sink.is_live();
         let refused = if live { self.counts.refused } else { 0 };
         let dropped = self.dropped.load(Ordering::Relaxed) + refused;
         if dropped > 0 {

@@ -133,13 +133,10 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
         ..Options::default()
     };
     // The kernel wants a power of two of pages and refuses others with EINVAL.
-    if let Some(bytes) = asked("RDMATOP_RING_BYTES").filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096)
-    {
-        options.ring_bytes = bytes;
-    }
-    let tiny = asked("RDMATOP_WR_RING_BYTES").filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096);
-    if let (Some((_, bytes)), Some(asked)) = (&mut options.work, tiny) {
-        *bytes = asked;
+    let bytes = |name| asked(name).filter(|bytes| bytes.is_power_of_two() && *bytes >= 4096);
+    options.ring_bytes = bytes("RDMATOP_RING_BYTES").unwrap_or(options.ring_bytes);
+    if let Some((_, of_work)) = &mut options.work {
+        *of_work = bytes("RDMATOP_WR_RING_BYTES").unwrap_or(*of_work);
     }
     options.slots = asked("RDMATOP_SLOTS").filter(|slots| (2..=MOST_QPS).contains(slots));
     options.known_qps = asked("RDMATOP_QPS").filter(|qps| (1..=MOST_QPS).contains(qps));

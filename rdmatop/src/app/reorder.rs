@@ -59,9 +59,9 @@ impl<T> Reorder<T> {
         self.held.drain(..ready).map(|(_, item)| item)
     }
 
-    /// Whether no item waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+    /// How many items wait.
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
                 }
             }
             out.extend(reorder.take(u64::MAX));
-            prop_assert!(reorder.is_empty());
+            prop_assert_eq!(reorder.len(), 0);
             prop_assert!(out.is_sorted_by_key(|(mono_ns, _)| *mono_ns));
             let mut numbers: Vec<usize> = out.iter().map(|(_, number)| *number).collect();
             numbers.sort_unstable();
@@ -109,7 +109,7 @@ mod tests {
             reorder.push(mono_ns, item);
         }
         assert_eq!(reorder.take(7).collect::<String>(), "abcd");
-        assert!(!reorder.is_empty());
+        assert_ne!(reorder.len(), 0);
         reorder.push(4, 'x');
         reorder.push_behind('f');
         assert_eq!(reorder.take(9).collect::<String>(), "xef");

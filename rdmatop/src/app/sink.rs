@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::reorder::Reorder;
-use super::writer::{Format, PAGE_BYTES, Page};
+use super::writer::{Format, Page};
 use rdmatop_model::event::{Event, EventKind};
 use rdmatop_model::filter::Filter;
 
@@ -29,92 +29,41 @@ pub(super) struct EventCounts {
     pub(super) posts_without_thread: u64,
 }
 
-/// The way to the view.
+/// So many events make a page for the writer, although more are at hand: some 64 KiB of lines, the size of a
+/// pipe.
+const FULL: usize = 512;
+
+/// The way to the view. Events wait here, so that they leave in the order of their times.
 #[derive(Debug)]
-pub(super) enum Sink {
+pub(super) struct Sink {
+    order: Reorder<Event>,
+    to: To,
+}
+
+/// Who takes the events.
+#[derive(Debug)]
+pub(super) enum To {
     /// No view wants events.
-    Discard,
+    Nobody,
     /// Lines: waits for room. Meanwhile the ring buffer in the kernel stores records and counts those that it
-    /// loses.
-    Lines(Lines),
+    /// loses. Events become text here: a page for the writer's thread costs one wake-up, and events that are
+    /// handed over one by one cost more than all other work on them.
+    Lines(Format, mpsc::Sender<Page>),
     /// The live view: events without room are refused and reported as a loss, so that the screen never
     /// stalls.
-    Drop(Live),
-}
-
-/// The way to the live view.
-#[derive(Debug)]
-pub(super) struct Live {
-    order: Reorder<Event>,
-    to: mpsc::Sender<Event>,
-}
-
-impl Live {
-    /// Events for a live view.
-    pub(super) fn new(to: mpsc::Sender<Event>) -> Self {
-        Self {
-            order: Reorder::default(),
-            to,
-        }
-    }
-}
-
-/// The way to the writer. Events become text here: a page for the writer's thread costs one wake-up, and
-/// events that are handed over one by one cost more than all other work on them.
-#[derive(Debug)]
-pub(super) struct Lines {
-    format: Format,
-    order: Reorder<Page>,
-    /// Bytes of all lines that wait.
-    waiting: usize,
-    to: mpsc::Sender<Page>,
-}
-
-impl Lines {
-    /// Lines for a writer.
-    pub(super) fn new(format: Format, to: mpsc::Sender<Page>) -> Self {
-        Self {
-            format,
-            order: Reorder::default(),
-            waiting: 0,
-            to,
-        }
-    }
-
-    fn push(&mut self, event: &Event) {
-        let mut line = Page {
-            // Room for most lines: to grow, the text would be copied.
-            text: Vec::with_capacity(256),
-            events: 0,
-        };
-        line.push(self.format, event);
-        self.waiting += line.text.len();
-        put(&mut self.order, event, line);
-    }
-
-    /// Takes the lines up to `until_ns` in the order of their times.
-    fn take(&mut self, until_ns: u64) -> Page {
-        let mut page = Page::default();
-        for line in self.order.take(until_ns) {
-            page.text.extend_from_slice(&line.text);
-            page.events += line.events;
-        }
-        self.waiting -= page.text.len();
-        page
-    }
-}
-
-/// A loss is detected some time after it happened, and a finding while records of earlier times are on their
-/// way: its line stands where it was detected.
-fn put<T>(order: &mut Reorder<T>, event: &Event, item: T) {
-    if event.event.is_concluded() {
-        order.push_behind(item);
-    } else {
-        order.push(event.mono_ns, item);
-    }
+    Live(mpsc::Sender<Event>),
 }
 
 impl Sink {
+    pub(super) fn new(to: To) -> Self {
+        let order = Reorder::default();
+        Self { order, to }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.to, To::Live(_))
+    }
+
     /// Takes an event if the filter lets it. It waits for [`Sink::flush`].
     pub(super) fn give(&mut self, event: &Event, filter: &Filter, counts: &mut EventCounts) {
         let is_event = u64::from(!event.event.is_concluded());
@@ -135,58 +84,57 @@ impl Sink {
 
     /// Takes an event that is wanted. It waits for [`Sink::flush`].
     pub(super) fn take(&mut self, event: &Event) {
-        match self {
-            Self::Discard => {}
-            Self::Lines(lines) => lines.push(event),
-            Self::Drop(live) => put(&mut live.order, event, event.clone()),
+        if matches!(self.to, To::Nobody) {
+            return;
+        }
+        // A loss is detected some time after it happened, and a finding while records of earlier times are on
+        // their way: its line stands where it was detected.
+        if event.event.is_concluded() {
+            self.order.push_behind(event.clone());
+        } else {
+            self.order.push(event.mono_ns, event.clone());
         }
     }
 
     /// The youngest time of an event.
     pub(super) fn newest_ns(&self) -> u64 {
-        match self {
-            Self::Discard => 0,
-            Self::Lines(lines) => lines.order.newest_ns(),
-            Self::Drop(live) => live.order.newest_ns(),
-        }
+        self.order.newest_ns()
     }
 
     /// Whether anything waits.
     pub(super) fn holds(&self) -> bool {
-        match self {
-            Self::Discard => false,
-            Self::Lines(lines) => !lines.order.is_empty(),
-            Self::Drop(live) => !live.order.is_empty(),
-        }
+        self.order.len() > 0
     }
 
     /// Whether enough waits for a page of its own.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Lines(lines) if lines.waiting >= PAGE_BYTES)
+        self.order.len() >= FULL && !self.is_live()
     }
 
     /// Hands on what happened up to `until_ns`, in the order of times. Lines wait for room, after the end no
     /// longer than its grace.
     pub(super) async fn flush(&mut self, until_ns: u64, counts: &mut EventCounts, end: &mut End) {
-        let lines = match self {
-            Self::Discard => return,
-            Self::Lines(lines) => lines,
-            Self::Drop(live) => {
-                for event in live.order.take(until_ns) {
+        let events = self.order.take(until_ns);
+        let (format, to) = match &self.to {
+            To::Nobody => return,
+            To::Lines(format, to) => (*format, to),
+            To::Live(to) => {
+                for event in events {
                     let is_event = !event.event.is_concluded();
-                    counts.refused += u64::from(live.to.try_send(event).is_err() && is_event);
+                    counts.refused += u64::from(to.try_send(event).is_err() && is_event);
                 }
                 return;
             }
         };
-        let page = lines.take(until_ns);
+        let mut page = Page::default();
+        events.for_each(|event| page.push(format, &event));
         if page.text.is_empty() {
             return;
         }
         let events = page.events;
         let taken = tokio::select! {
             biased;
-            room = lines.to.reserve() => room.map(|permit| permit.send(page)).is_ok(),
+            room = to.reserve() => room.map(|permit| permit.send(page)).is_ok(),
             () = over(end) => false,
         };
         if !taken {
@@ -230,7 +178,7 @@ mod tests {
     async fn every_event_is_given_filtered_or_refused() {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
-        let mut sink = Sink::Drop(Live::new(to));
+        let mut sink = Sink::new(To::Live(to));
         let filter = Filter {
             events: vec![EventKind::QpCreate],
             ..Filter::default()
@@ -264,7 +212,7 @@ mod tests {
     async fn events_given_one_by_one_leave_as_one_page() {
         let (to, mut from) = mpsc::channel(1);
         let (_asker, mut end) = watch::channel(None);
-        let mut sink = Sink::Lines(Lines::new(Format::Json, to));
+        let mut sink = Sink::new(To::Lines(Format::Json, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
             sink.give(&event(kind), &filter, &mut counts);
@@ -286,8 +234,8 @@ mod tests {
         let (to_view, mut events) = mpsc::channel(9);
         let (_asker, mut end) = watch::channel(None);
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
-        let lines = Sink::Lines(Lines::new(Format::Json, to));
-        for mut sink in [lines, Sink::Drop(Live::new(to_view))] {
+        let lines = Sink::new(To::Lines(Format::Json, to));
+        for mut sink in [lines, Sink::new(To::Live(to_view))] {
             for mono_ns in [20, 30, 10, 50, 40] {
                 sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
             }
@@ -327,8 +275,8 @@ mod tests {
             let (_asker, mut end) = watch::channel(None);
             let (filter, mut counts) = (Filter::default(), EventCounts::default());
             let mut sinks = [
-                Sink::Lines(Lines::new(Format::Json, to)),
-                Sink::Drop(Live::new(to_view)),
+                Sink::new(To::Lines(Format::Json, to)),
+                Sink::new(To::Live(to_view)),
             ];
             let mut at = 0;
             let shown = run(async {
@@ -373,7 +321,7 @@ mod tests {
     async fn a_writer_that_takes_nothing_holds_up_no_longer_than_the_grace() {
         let (to, _from) = mpsc::channel(1);
         let (asker, mut end) = watch::channel(None);
-        let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
+        let mut sink = Sink::new(To::Lines(Format::Lines, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
         sink.give(&event(EventKind::MrReg), &filter, &mut counts);
         sink.flush(u64::MAX, &mut counts, &mut end).await;

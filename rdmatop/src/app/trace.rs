@@ -1,19 +1,18 @@
 //! `--trace` as lines or JSON.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::sink::{EventCounts, Lines, Sink};
+use super::sink::{EventCounts, Sink, To};
 use super::source::Sources;
 use super::summary::{self, Unprinted, spell};
 use super::writer::{self, Format, Writer};
@@ -23,8 +22,7 @@ use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
-use rdmatop_model::snapshot::{Health, Snapshot};
-use rdmatop_sources::root::Root;
+use rdmatop_model::snapshot::Health;
 use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
@@ -46,11 +44,7 @@ enum Finish {
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     heap::settle_for_trace();
     let sources = ready::sources(plan);
-    let stdout = io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
-    follow(plan, sources, File::from(stdout)).await
+    follow(plan, sources, writer::stdout()?).await
 }
 
 /// Runs until something ends it; `out` takes the lines.
@@ -77,12 +71,8 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     let mut gap = Gap::default();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(plan.delay);
-    let mut sink = Sink::Lines(Lines::new(format, to));
-    let filter = plan.filter.clone();
-    let check = move |all: &Snapshot| {
-        targets::device(&filter, all)?;
-        targets::process(&filter, all, &Root::default())
-    };
+    let mut sink = Sink::new(To::Lines(format, to));
+    let check = targets::check(plan.filter.clone());
     let mut probes = work::ProbeLines::of(plan);
     let why = {
         let pumping = pump.run(&mut sink, &mut delay, &mut ending, check);
@@ -136,27 +126,20 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
     // The last sender: the writer prints the rest and ends.
     drop(sink);
     let (why, unprinted) = written(why, &mut writer).await;
-    let lost = pump.latest().health.lost_events;
-    let left_out = pump
-        .latest()
-        .health
-        .floods
-        .iter()
-        .map(|flood| flood.failures)
-        .sum();
+    let health = &pump.latest().health;
     let printed = writer.printed.load(Ordering::Relaxed);
     if !matches!(why, Finish::NoEvents(_) | Finish::Pump(Err(_))) {
         let end = summary::End {
             printed,
-            lost,
-            left_out,
+            lost: health.lost_events,
+            left_out: health.floods.iter().map(|flood| flood.failures).sum(),
             ran: begin.elapsed(),
             blind: gap.total(Instant::now()),
             unprinted,
         };
         say(&summary::line(pump.counts, &end));
-        say_probes(&mut probes, &pump.latest().health);
-        say_left_out(&pump.latest().health, pump.counts);
+        say_probes(&mut probes, health);
+        say_left_out(health, pump.counts);
     }
     why.outcome()
 }
@@ -217,18 +200,12 @@ fn say_left_out(health: &Health, counts: EventCounts) {
 
 /// Waits for the writer as long as it writes pages, and no longer than the grace. `None`: it has not ended.
 async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
-    let over = Instant::now() + GRACE;
-    let mut printed = writer.printed.load(Ordering::Relaxed);
-    while Instant::now() < over {
-        if let Ok(written) = timeout(STALL, &mut writer.outcome).await {
-            return written.ok();
-        }
-        let now = writer.printed.load(Ordering::Relaxed);
-        if std::mem::replace(&mut printed, now) == now {
-            break;
-        }
+    tokio::select! {
+        biased;
+        written = &mut writer.outcome => written.ok(),
+        () = writer::stalls(&writer.printed, STALL) => None,
+        () = sleep(GRACE) => None,
     }
-    None
 }
 
 impl Finish {
@@ -276,10 +253,8 @@ impl Gap {
     }
 
     fn total(&self, now: Instant) -> Duration {
-        self.before
-            + self
-                .since
-                .map_or(Duration::ZERO, |since| now.duration_since(since))
+        let present = self.since.map(|since| now.duration_since(since));
+        self.before + present.unwrap_or_default()
     }
 }
 
@@ -345,7 +320,7 @@ mod tests {
     use rdmatop_model::ib::PortState;
     use rdmatop_model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
     use rdmatop_sources::clock::now;
-    use std::io::Read;
+    use std::io::{self, Read};
     use std::sync::mpsc;
     use zerocopy::FromZeros;
 

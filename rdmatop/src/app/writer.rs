@@ -1,12 +1,15 @@
 //! The thread that writes event lines: a slow reader holds up this thread and not the engine.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use super::patience::stretched;
 use crate::exit::{Stop, Written, written};
@@ -14,10 +17,10 @@ use rdmatop_model::event::Event;
 use rdmatop_sources::limits;
 use rdmatop_views::{json, line};
 
-/// Pages that wait for the writer: with [`PAGE_BYTES`] some 4 MB.
+/// Pages that wait for the writer: some 4 MB.
 const WAITING: usize = 64;
-/// Bytes after which a page goes to the writer although more events are at hand: the size of a pipe.
-pub(super) const PAGE_BYTES: usize = 64 << 10;
+/// So many bytes of a text are written at a time: the size of a pipe.
+const PAGE_BYTES: usize = 64 << 10;
 
 /// How events are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,24 @@ impl Page {
             }
         }
         self.events += u64::from(!event.event.is_concluded());
+    }
+}
+
+/// Standard output, for a thread that may wait for its reader.
+pub(super) fn stdout() -> Result<File, Stop> {
+    let own = io::stdout().as_fd().try_clone_to_owned();
+    own.map(File::from)
+        .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))
+}
+
+/// Waits until nothing was written for this long.
+pub(super) async fn stalls(printed: &AtomicU64, time: Duration) {
+    loop {
+        let before = printed.load(Ordering::Relaxed);
+        sleep(time).await;
+        if printed.load(Ordering::Relaxed) == before {
+            return;
+        }
     }
 }
 

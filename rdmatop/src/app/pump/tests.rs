@@ -323,7 +323,6 @@ async fn a_trace_reads_devices_often_until_it_is_in_step_then_rarely() {
 
 #[tokio::test]
 async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
-    use crate::app::sink::Lines;
     use crate::app::source::Pushing;
     use crate::app::writer::Format;
     use rdmatop_common::event::{ObjectRecord, Record, kind};
@@ -349,7 +348,7 @@ async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
     let (mut pump, _ebpf) = Pump::start(sources, Settings::default()).unwrap();
     // No reader: one page finds room, the rest waits and then gives up.
     let (to, mut pages) = mpsc::channel(1);
-    let mut sink = Sink::Lines(Lines::new(Format::Lines, to));
+    let mut sink = Sink::new(To::Lines(Format::Lines, to));
     let (_end, mut ending) = watch::channel(Some(Instant::now() + Duration::from_millis(100)));
     let (_delay, mut delay) = watch::channel(HANG);
     pump.run(&mut sink, &mut delay, &mut ending, |_| Ok(()))
@@ -365,7 +364,7 @@ async fn a_round_that_hangs_is_named_and_does_not_stop_the_view() {
     let mut shown = pump.subscribe();
     let (end, mut ending) = watch::channel(None);
     let (_delay, mut delay) = watch::channel(HANG / 2);
-    let mut sink = Sink::Discard;
+    let mut sink = Sink::new(To::Nobody);
     let got = async {
         let mut errors = Vec::new();
         while errors.is_empty() {

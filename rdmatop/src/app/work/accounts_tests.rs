@@ -22,7 +22,7 @@ use super::{filter, summary};
 use crate::{
     app::{
         plan::{Plan, Terminal, plan},
-        sink::{EventCounts, Sink},
+        sink::{EventCounts, Sink, To},
     },
     cli::Cli,
 };
@@ -162,7 +162,7 @@ impl Simulation {
         let (seen, printed) = (RefCell::new(&mut self.seen), RefCell::new(&mut self.printed));
         let asked = &self.plan.filter;
         self.engine.fold(input.at(at), &mut |event| {
-            Sink::Discard.give(event, asked, &mut seen.borrow_mut());
+            Sink::new(To::Nobody).give(event, asked, &mut seen.borrow_mut());
             if asked.matches_event(event) && event.event.is_on_request() {
                 printed.borrow_mut().push(event.clone());
             }

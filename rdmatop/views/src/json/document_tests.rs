@@ -142,9 +142,8 @@ fn written() -> Keys {
     let traffic = traffic.as_object().expect("an object").keys().cloned().collect();
     all.add_with_traffic("Process", &snapshot["processes"], &traffic);
     all.add_with_traffic("QP", &snapshot["qps"], &traffic);
-    let mut probes = Vec::new();
-    super::probes(&mut probes, &full::snapshot().health).expect("it is written");
-    all.add("Probes", &serde_json::from_slice(&probes).expect("JSON"));
+    let probes = super::probes(&full::snapshot().health);
+    all.add("Probes", &serde_json::from_str(&probes).expect("JSON"));
     all.0
 }
 

@@ -66,19 +66,13 @@ fn verdict(snapshot: &Snapshot) -> String {
         count(totals.qps, "QP")
     );
     let of = |severity| {
-        snapshot
-            .findings
-            .iter()
-            .filter(|found| found.severity == severity)
-            .count()
+        let found = snapshot.findings.iter();
+        found.filter(|found| found.severity == severity).count()
     };
-    let notes = &snapshot.health.notes;
     // Findings that are left out are not among those that are counted here.
-    let least = if notes.iter().any(|note| note.id == CauseId::FindingsLeftOut) {
-        "at least "
-    } else {
-        ""
-    };
+    let mut notes = snapshot.health.notes.iter();
+    let some_left_out = notes.any(|note| note.id == CauseId::FindingsLeftOut);
+    let least = if some_left_out { "at least " } else { "" };
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) if looked_at_none(snapshot) => {
             let all = snapshot.devices.len();
@@ -108,16 +102,17 @@ fn verdict(snapshot: &Snapshot) -> String {
             let unseen = unseen.map(|words| format!("; {words}")).unwrap_or_default();
             format!("{word}: found nothing wrong{place} in {seconds} s on {what}{rest}{unseen}{later}")
         }
-        (0, warnings) => format!("warning: {least}{} on {what}", count(warnings, "warning")),
-        (critical, 0) => format!(
-            "critical: {least}{} on {what}",
-            count(critical, "critical finding")
-        ),
-        (critical, warnings) => format!(
-            "critical: {least}{} and {} on {what}",
-            count(critical, "critical finding"),
-            count(warnings, "warning")
-        ),
+        (critical, warnings) => {
+            let word = if critical > 0 { "critical" } else { "warning" };
+            let all = [(critical, "critical finding"), (warnings, "warning")].into_iter();
+            let all = all
+                .filter(|(found, _)| *found > 0)
+                .map(|(found, one)| count(found, one));
+            format!(
+                "{word}: {least}{} on {what}",
+                all.collect::<Vec<_>>().join(" and ")
+            )
+        }
     }
 }
 
@@ -155,7 +150,7 @@ struct Document<'a> {
 }
 
 /// The findings as one JSON object.
-pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
+pub fn json(snapshot: &Snapshot) -> String {
     let document = Document {
         schema: SCHEMA,
         time: snapshot.time,
@@ -175,7 +170,7 @@ pub fn json(snapshot: &Snapshot) -> serde_json::Result<String> {
         errors: &snapshot.health.errors,
         unobserved: &snapshot.judgement.unobserved,
     };
-    serde_json::to_string(&document).map(|line| line + "\n")
+    crate::json::line(&document)
 }
 
 #[cfg(test)]
@@ -198,7 +193,7 @@ mod tests {
             "ok: found nothing wrong in 60 s on this host: 0 devices, 0 QPs\n"
         );
         let verdict = |snapshot: &Snapshot| {
-            let json: serde_json::Value = serde_json::from_str(&json(snapshot).unwrap()).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&json(snapshot)).unwrap();
             (json["verdict"].as_str().unwrap().to_owned(), text(snapshot))
         };
         snapshot.health.ebpf = EbpfState::Disabled;
@@ -245,7 +240,7 @@ mod tests {
         let document = |snapshot: &Snapshot| -> serde_json::Value {
             let mut there = snapshot.clone();
             there.devices = full::snapshot().facts.devices;
-            serde_json::from_str(&json(&there).unwrap()).unwrap()
+            serde_json::from_str(&json(&there)).unwrap()
         };
         let said = document(&snapshot);
         assert_eq!(said["verdict"], "ok", "scripts ask for this word");
@@ -290,7 +285,7 @@ mod tests {
             said.starts_with(&format!("unknown: looked at none of {devices} device")),
             "{said}"
         );
-        let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&snapshot)).unwrap();
         assert_eq!(json["verdict"], "unknown");
         snapshot.devices[0].driver = Some("mlx5_core".into());
         snapshot.health.ebpf = EbpfState::Disabled;
@@ -301,7 +296,7 @@ mod tests {
     fn the_verdict_is_that_of_the_worst() {
         let snapshot = full::snapshot();
         insta::assert_snapshot!(text(&snapshot));
-        let json: serde_json::Value = serde_json::from_str(&json(&snapshot).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&snapshot)).unwrap();
         assert_eq!(json["verdict"], "critical");
         assert_eq!(
             json["findings"].as_array().unwrap().len(),

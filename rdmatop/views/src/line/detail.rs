@@ -34,10 +34,17 @@ const ATTRS: [(u32, &str); 22] = [
     (1 << 25, "RATE_LIMIT"),
 ];
 
-/// Appends the detail of an event: words and `name value` pairs, separated by single spaces. First what
+/// Appends the detail of an event: words and `name value` pairs, each followed by a space. First what
 /// happened, then its result, then the time it took.
 pub fn write(out: &mut Vec<u8>, event: &Event) {
-    let start = out.len();
+    write_untimed(out, event);
+    if let Some(ns) = event.duration_ns {
+        text(out, &units::duration(ns));
+    }
+}
+
+/// As [`write`], but without the time.
+pub fn write_untimed(out: &mut Vec<u8>, event: &Event) {
     match event.event {
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),
         EventKind::QpError => word(out, event.async_event),
@@ -62,14 +69,6 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
         text(out, " ");
     }
     number(out, "by-pid", event.by_pid);
-    if let Some(ns) = event.duration_ns {
-        text(out, &units::duration(ns));
-        text(out, " ");
-    }
-    // Every word is followed by a space, so the last one has one too many.
-    if out.len() > start {
-        out.pop();
-    }
 }
 
 /// A finding: severity, age or how long it lasted, and what is wrong; of a raised one also what to do.
@@ -125,12 +124,8 @@ fn qp(out: &mut Vec<u8>, event: &Event) {
 }
 
 fn state(out: &mut Vec<u8>, state: Option<QpState>) {
-    let Some(state) = state else { return };
-    match state.name() {
-        Some(name) => text(out, name),
-        // Writing into memory cannot fail.
-        None => drop(write!(out, "{state}")),
-    }
+    // Writing into memory cannot fail.
+    let _ = state.map(|state| write!(out, "{state}"));
 }
 
 /// A work request: what it is, its peer, how it ended.
@@ -235,7 +230,7 @@ mod tests {
     fn shown(event: &Event) -> String {
         let mut out = b"x ".to_vec();
         write(&mut out, event);
-        String::from_utf8(out.split_off(2)).unwrap()
+        String::from_utf8(out.split_off(2)).unwrap().trim_end().to_owned()
     }
 
     #[test]

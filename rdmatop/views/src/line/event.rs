@@ -1,7 +1,5 @@
 //! One line for each event: fixed columns, which are easy to follow, then the detail, which may be long.
 
-use std::{fmt::Write as _, io::Write as _};
-
 use super::{detail, units};
 use rdmatop_base::text;
 use rdmatop_model::event::Event;
@@ -14,13 +12,12 @@ const DEVICE_MAX: usize = 24;
 
 /// The header line, without a newline.
 pub fn header() -> String {
-    let mut out = String::new();
-    row(
-        &mut out,
-        ["TIME(UTC)", "EVENT", "DEVICE", "QPN", "TYPE", "PID", "COMM"],
-    );
-    out.push_str("DETAIL");
-    out
+    let columns = row(["TIME(UTC)", "EVENT", "DEVICE", "QPN", "TYPE", "PID", "COMM"]);
+    columns + "DETAIL"
+}
+
+fn row([time, event, device, qpn, qp_type, pid, comm]: [&str; 7]) -> String {
+    format!("{time:<15} {event:<13} {device:<10} {qpn:>8} {qp_type:<4} {pid:>7} {comm:<COMM$} ")
 }
 
 /// Appends the line of an event, without a newline. Text is cut to its columns. A number is never cut; a long
@@ -43,23 +40,10 @@ fn columns(out: &mut Vec<u8>, event: &Event) {
     left(out, event.event.name(), 13);
     name(out, event.device.as_deref(), 10, DEVICE_MAX);
     right(out, event.qpn, 8);
-    match event.qp_type {
-        None => left(out, "-", 4),
-        Some(qp_type) => match qp_type.name() {
-            Some(name) => left(out, name, 4),
-            // Writing into memory cannot fail.
-            None => drop(write!(out, "{qp_type:<4} ")),
-        },
-    }
+    let qp_type = event.qp_type.map_or_else(|| "-".to_owned(), |of| of.to_string());
+    left(out, &qp_type, 4);
     right(out, event.pid, 7);
     name(out, event.comm.as_deref(), COMM, COMM);
-}
-
-fn row(out: &mut String, [time, event, device, qpn, qp_type, pid, comm]: [&str; 7]) {
-    let _ = write!(
-        out,
-        "{time:<15} {event:<13} {device:<10} {qpn:>8} {qp_type:<4} {pid:>7} {comm:<COMM$} "
-    );
 }
 
 /// ASCII text, aligned left, and a blank after its column.
@@ -170,8 +154,8 @@ mod tests {
             let of_type = qp_type.map_or("-".to_owned(), |number| QpType(number).to_string());
             let (qpn, pid, time) = (number(qpn), number(pid), units::time_of_day(ts));
             let time = std::str::from_utf8(&time).unwrap();
-            let (mut wanted, mut out) = (String::new(), Vec::new());
-            row(&mut wanted, [time, event.event.name(), &device, &qpn, &of_type, &pid, &comm]);
+            let mut out = Vec::new();
+            let wanted = row([time, event.event.name(), &device, &qpn, &of_type, &pid, &comm]);
             columns(&mut out, &event);
             prop_assert_eq!(String::from_utf8(out).unwrap(), wanted);
         }

@@ -22,7 +22,7 @@ use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use rdmatop_model::snapshot::{
     DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow,
 };
-use rdmatop_model::value::{Counter, Known, Source};
+use rdmatop_model::value::Counter;
 
 /// Everything, ready to print.
 pub fn page(snapshot: &Snapshot) -> String {
@@ -153,11 +153,9 @@ pub(super) fn uprobes_line(uprobes: &UprobesReport) -> String {
         uprobes.qps,
         percent(uprobes.limit)
     );
+    let rejected = uprobes.rejected_sends.saturating_add(uprobes.rejected_receives);
     for (word, count) in [
-        (
-            "rejected",
-            uprobes.rejected_sends.saturating_add(uprobes.rejected_receives),
-        ),
+        ("rejected", rejected),
         ("unmatched", uprobes.unmatched),
         ("missed", uprobes.missed),
     ] {
@@ -205,22 +203,12 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
         return;
     }
     out.push('\n');
-    let mut groups: Vec<(&StuckQp, u64)> = Vec::new();
-    for qp in judgement.stuck() {
-        let alike = |(first, _): &&mut (&StuckQp, u64)| {
-            first.process_uid == qp.process_uid
-                && first.comm == qp.comm
-                && first.stuck.reason == qp.stuck.reason
-        };
-        match groups.iter_mut().find(alike) {
-            Some((_, count)) => *count += 1,
-            None => groups.push((qp, 1)),
-        }
-    }
-    for (qp, count) in groups {
-        let more = match count {
+    let group = |qp: &StuckQp| (qp.process_uid, qp.comm.clone(), qp.stuck.reason);
+    for group in grouped(judgement.stuck(), |a, b| group(a) == group(b)) {
+        let qp = group[0];
+        let more = match group.len() {
             1 => String::new(),
-            _ => format!(" and {} more", count - 1),
+            count => format!(" and {} more", count - 1),
         };
         let owner = match (qp.comm.as_deref(), qp.pid) {
             (Some(comm), Some(pid)) => format!(" of {comm} ({pid})"),
@@ -234,16 +222,24 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
     unobserved(out, snapshot);
 }
 
-/// What cannot be observed. Devices that lack the same for the same reason share an entry.
-pub(crate) fn unobserved_alike(snapshot: &Snapshot) -> Vec<(Vec<&str>, &Unobserved)> {
-    let mut groups: Vec<(Vec<&str>, &Unobserved)> = Vec::new();
-    for next in &snapshot.judgement.unobserved {
-        match groups.iter_mut().find(|(_, first)| first.is_like(next)) {
-            Some((devices, _)) => devices.push(&next.device),
-            None => groups.push((vec![&next.device], next)),
+/// Puts together what is alike, in the order of the first of each.
+fn grouped<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for next in all {
+        match groups.iter_mut().find(|group| alike(&group[0], &next)) {
+            Some(group) => group.push(next),
+            None => groups.push(vec![next]),
         }
     }
     groups
+}
+
+/// What cannot be observed. Devices that lack the same for the same reason share an entry.
+pub(crate) fn unobserved_alike(snapshot: &Snapshot) -> Vec<(Vec<&str>, &Unobserved)> {
+    let groups = grouped(snapshot.judgement.unobserved.iter(), |a, b| a.is_like(b)).into_iter();
+    groups
+        .map(|group| (group.iter().map(|one| &*one.device).collect(), group[0]))
+        .collect()
 }
 
 /// What cannot be observed, and why, in lines.
@@ -389,22 +385,13 @@ fn mark(text: &str, fate: Option<&str>) -> String {
     }
 }
 
-fn mark_of(known: Known, source: Source) -> &'static str {
-    match (known, source) {
-        (Known::AtLeast, _) => ">=",
-        (Known::AtMost, _) => "0-",
-        (Known::Exact, Source::Est | Source::Psn) => "~",
-        (Known::Exact, _) => "",
-    }
-}
-
 fn rate(counter: Option<Counter>, unit: fn(f64) -> String) -> Option<String> {
     let counter = counter?;
     // A rate that is not a number is unknown.
     let rate = counter.rate.filter(|rate| rate.is_finite())?;
     Some(format!(
         "{}{}",
-        mark_of(counter.rate_known(), counter.source),
+        units::mark(counter.rate_known(), counter.source, ">="),
         unit(rate)
     ))
 }
@@ -423,7 +410,7 @@ fn total(counter: Option<Counter>) -> String {
     counter.map_or_else(String::new, |counter| {
         format!(
             "{}{}",
-            mark_of(counter.total_known(), counter.source),
+            units::mark(counter.total_known(), counter.source, ">="),
             counter.total
         )
     })
@@ -433,6 +420,7 @@ fn total(counter: Option<Counter>) -> String {
 mod tests {
     use super::*;
     use rdmatop_model::testkit::full;
+    use rdmatop_model::value::Source;
 
     #[test]
     fn a_machine_at_work_reads_well() {

@@ -6,9 +6,7 @@ use rdmatop_model::snapshot::Health;
 
 /// The table, then what is missing, one line each.
 pub fn table(health: &Health) -> String {
-    let mut out = String::new();
-    out.push_str(&super::once::ebpf_line(&health.ebpf));
-    out.push('\n');
+    let mut out = super::once::ebpf_line(&health.ebpf) + "\n";
     if !health.probes.is_empty() {
         let titles = ["PROGRAM", "HOOK", "VERDICT", "GIVES", "REASON"];
         let mut table = Table::new(titles.map(|title| (title, Align::Left)).into());

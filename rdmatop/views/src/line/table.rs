@@ -42,19 +42,11 @@ impl Table {
 
     /// Appends the table, every line with its newline and without trailing blanks.
     pub fn write(&self, out: &mut String) {
-        let widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(i, (title, _))| {
-                let cells = self.rows.iter().filter_map(|row| row.get(i));
-                cells
-                    .map(|cell| text::width(cell))
-                    .chain([text::width(title)])
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
+        let width = |(at, (title, _)): (usize, &(&str, Align))| {
+            let cells = self.rows.iter().map(|row| text::width(&row[at]));
+            cells.fold(text::width(title), usize::max)
+        };
+        let widths: Vec<usize> = self.columns.iter().enumerate().map(width).collect();
         let titles: Vec<&str> = self.columns.iter().map(|(title, _)| *title).collect();
         self.line(out, &widths, &titles);
         for row in &self.rows {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rdmatop_base::text;
+use rdmatop_model::value::{Known, Source};
 
 /// Appends a whole number. `write!` takes five times as many instructions, and the line of an event has up to
 /// ten numbers.
@@ -37,7 +38,7 @@ pub fn duration(ns: u64) -> String {
 /// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
 ///
 /// UTC, because it needs no time zone database and compares with the logs of other machines.
-pub(super) fn time_of_day(wall_ns: u64) -> [u8; 15] {
+pub(crate) fn time_of_day(wall_ns: u64) -> [u8; 15] {
     let micros = wall_ns / 1000;
     let seconds = micros / 1_000_000;
     let mut text = *b"00:00:00.000000";
@@ -54,17 +55,26 @@ pub(super) fn time_of_day(wall_ns: u64) -> [u8; 15] {
     text
 }
 
-/// A count or a speed in powers of 1000: `0`, `0.5`, `999`, `1.20k`, `34.0M`.
+/// A count or a speed in powers of 1000 and at most six columns: `0`, `0.5`, `999`, `1.20k`, `34.0M`.
 pub fn count(value: f64) -> String {
     // Half an event per second must read neither as 0 nor as 1.
-    if value > 0.0 && value < 9.95 && value.fract() != 0.0 {
-        return if value < 0.05 {
-            "<0.1".to_owned()
-        } else {
-            format!("{value:.1}")
-        };
+    match value {
+        0.05..9.95 if value.fract() > 0.04 => text::decimal(value, 1),
+        _ if value > 0.0 && value < 1.0 => "<0.1".to_owned(),
+        _ if value.is_finite() => text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"]),
+        _ => "-".to_owned(),
     }
-    text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
+}
+
+/// The mark before a number that is an estimate or a bound; `least` is that of a lower one.
+pub(crate) fn mark(known: Known, source: Source, least: &'static str) -> &'static str {
+    match (known, source) {
+        (Known::AtLeast, _) => least,
+        // A number alone would be read as what was moved.
+        (Known::AtMost, _) => "0-",
+        (Known::Exact, Source::Est | Source::Psn) => "~",
+        (Known::Exact, _) => "",
+    }
 }
 
 /// Bytes in powers of 1024: `512B`, `4.00Ki`, `1.50Gi`.

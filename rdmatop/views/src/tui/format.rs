@@ -1,8 +1,11 @@
 //! Numbers as text. Unknown is `-`, never 0.
 
+use rdmatop_base::text;
 pub use rdmatop_base::text::age;
-use rdmatop_base::text::{self, decimal};
-use rdmatop_model::value::{Counter, Known, Source};
+use rdmatop_model::value::Counter;
+
+use crate::line::units;
+pub use crate::line::units::count as si;
 
 /// Unit of traffic on the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -36,18 +39,9 @@ impl Units {
 /// The text for unknown.
 pub const UNKNOWN: &str = "-";
 
-/// A number in at most six columns: `7`, `999`, `1.23k`, `45.6M`, `789G`.
-pub fn si(value: f64) -> String {
-    // A rate below one per second must not read as 0.
-    if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
-        decimal(value, 1)
-    } else if value > 0.0 && value < 1.0 {
-        "<0.1".to_owned()
-    } else if value.is_finite() {
-        text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
-    } else {
-        UNKNOWN.to_owned()
-    }
+/// A process: its name, and its PID if that is known.
+pub fn process(comm: &str, pid: Option<u32>) -> String {
+    pid.map_or_else(|| comm.to_owned(), |pid| format!("{comm} ({pid})"))
 }
 
 /// Memory: `512`, `4.00Ki`, `64.0Mi`.
@@ -103,24 +97,14 @@ pub fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-fn mark(known: Known, source: Source) -> &'static str {
-    match (known, source) {
-        (Known::AtLeast, _) => ">",
-        // A number alone would be read as what was moved.
-        (Known::AtMost, _) => "0-",
-        (Known::Exact, Source::Est | Source::Psn) => "~",
-        (Known::Exact, _) => "",
-    }
-}
-
 /// A mark before a rate that is an estimate or a bound.
 pub fn rate_mark(counter: &Counter) -> &'static str {
-    mark(counter.rate_known(), counter.source)
+    units::mark(counter.rate_known(), counter.source, ">")
 }
 
 /// A mark before a total that is an estimate or a bound.
 pub fn total_mark(counter: &Counter) -> &'static str {
-    mark(counter.total_known(), counter.source)
+    units::mark(counter.total_known(), counter.source, ">")
 }
 
 /// Rate of a counter, as it is.
@@ -132,9 +116,11 @@ pub fn rate(counter: Option<&Counter>) -> String {
 
 /// Rate of a counter of bytes, in `units`.
 pub fn byte_rate(counter: Option<&Counter>, units: Units) -> String {
-    known(counter.and_then(|c| Some((c, c.rate?))), |(c, r)| {
-        format!("{}{}", rate_mark(c), si(units.of_bytes(r)))
-    })
+    let in_units = |c: &Counter| Counter {
+        rate: c.rate.map(|rate| units.of_bytes(rate)),
+        ..*c
+    };
+    rate(counter.map(in_units).as_ref())
 }
 
 /// Total of a counter.
@@ -184,14 +170,15 @@ pub fn below(ns: Option<u64>) -> String {
 
 /// Returns the time of day in UTC, with microseconds.
 pub fn clock(ts_ns: u64) -> String {
-    let (s, us) = (ts_ns / 1_000_000_000 % 86_400, ts_ns / 1000 % 1_000_000);
-    format!("{:02}:{:02}:{:02}.{us:06}", s / 3600, s / 60 % 60, s % 60)
+    String::from_utf8_lossy(&units::time_of_day(ts_ns)).into_owned()
 }
 
-/// A share as percent: `<1%`, `7%`, `100%`.
+/// A share as percent: `<1%`, `7%`, `100%`. A small share must not read as 0 %, and nearly all not as 100 %.
 pub fn percent(fraction: f64) -> String {
     if fraction > 0.0 && fraction < 0.005 {
         "<1%".to_owned()
+    } else if (0.995..1.0).contains(&fraction) {
+        "99%".to_owned()
     } else {
         format!("{:.0}%", fraction * 100.0)
     }
@@ -201,6 +188,7 @@ pub fn percent(fraction: f64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rdmatop_model::value::Source;
 
     fn counter(rate: Option<f64>, source: Source) -> Counter {
         Counter::whole(5, rate, source)
@@ -234,6 +222,7 @@ mod tests {
         for (value, text) in [
             (0.0, "0"),
             (0.01, "<0.1"),
+            (0.045, "<0.1"),
             (0.5, "0.5"),
             (7.0, "7"),
             (999.0, "999"),

@@ -28,8 +28,8 @@ pub struct Glyphs {
     pub rule: &'static str,
     /// Vertical line.
     pub wall: &'static str,
-    /// In a tree: a child with a sibling below it, the last child, and the line beside deeper ones.
-    pub tree: [&'static str; 3],
+    /// In a tree: a child with a sibling below it, and the last child.
+    pub tree: [&'static str; 2],
     /// In a tree: the first of a group of siblings whose parent is not shown.
     pub group: &'static str,
     /// Stands before what is wrong or missing.
@@ -42,8 +42,6 @@ pub struct Glyphs {
     pub meant: &'static str,
     /// Stands before a sum of which a part is not known.
     pub at_least: &'static str,
-    /// Marks the selected row where there is no reverse video.
-    pub cursor: &'static str,
 }
 
 /// Signs for terminals that show UTF-8.
@@ -59,14 +57,13 @@ pub const UNICODE: Glyphs = Glyphs {
     track: "░",
     rule: "─",
     wall: "│",
-    tree: ["├─", "└─", "│ "],
+    tree: ["├─", "└─"],
     group: "┌─",
     alert: "●",
     cause: ["▲", "△"],
     victim: ["▼", "▽"],
     meant: "i",
     at_least: "≥",
-    cursor: "›",
 };
 
 /// Signs for all other terminals.
@@ -82,14 +79,13 @@ pub const ASCII: Glyphs = Glyphs {
     track: ".",
     rule: "-",
     wall: "|",
-    tree: ["|-", "`-", "| "],
+    tree: ["|-", "`-"],
     group: ",-",
     alert: "*",
     cause: ["!", "+"],
     victim: ["O", "o"],
     meant: "i",
     at_least: ">",
-    cursor: ">",
 };
 
 impl Glyphs {
@@ -161,7 +157,7 @@ mod tests {
 
     fn all(g: &Glyphs) -> Vec<&'static str> {
         let mut all = vec![
-            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.alert, g.meant, g.cursor,
+            g.cut, g.arrow, g.gap, g.track, g.rule, g.wall, g.group, g.alert, g.meant,
         ];
         all.extend(
             g.sort

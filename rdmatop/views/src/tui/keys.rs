@@ -149,19 +149,10 @@ pub fn name(chord: Chord) -> String {
         K::Char(c) if chord.1.contains(KeyModifiers::CONTROL) => c.to_ascii_uppercase().to_string(),
         K::Char(c) => c.to_string(),
         K::F(n) => format!("F{n}"),
-        K::Up => "Up".to_owned(),
-        K::Down => "Down".to_owned(),
-        K::Left => "Left".to_owned(),
-        K::Right => "Right".to_owned(),
         K::PageUp => "PgUp".to_owned(),
         K::PageDown => "PgDn".to_owned(),
-        K::Home => "Home".to_owned(),
-        K::End => "End".to_owned(),
-        K::Enter => "Enter".to_owned(),
-        K::Tab => "Tab".to_owned(),
         K::BackTab => "S-Tab".to_owned(),
-        K::Esc => "Esc".to_owned(),
-        K::Backspace => "Backspace".to_owned(),
+        // Up, Enter, Tab and others: as crossterm calls them.
         other => format!("{other:?}"),
     };
     if chord.1.contains(KeyModifiers::CONTROL) {
@@ -173,12 +164,8 @@ pub fn name(chord: Chord) -> String {
 
 /// The keys of a binding, as in the help.
 pub fn names(binding: &Binding) -> String {
-    binding
-        .keys
-        .iter()
-        .map(|c| name(*c))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let names: Vec<String> = binding.keys.iter().map(|chord| name(*chord)).collect();
+    names.join(" ")
 }
 
 /// Hints for the last line of the screen, the most useful first.

@@ -1,9 +1,8 @@
 //! Positions on the screen, for drawing and for the mouse.
 
-use std::sync::LazyLock;
-
 use ratatui::layout::Rect;
 
+use rdmatop_base::text::count;
 use rdmatop_model::cause::Cause;
 use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF};
 use rdmatop_model::judgement::{looked_at_none, unseen_qps};
@@ -141,22 +140,32 @@ impl Layout {
     /// The position and the text of each tab's label.
     ///
     /// `note` stands at the right end; long names give way to it.
-    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, &'static str)> {
-        let note = match text::width(note) {
+    pub fn labels(&self, active: Tab, note: &str) -> Vec<(Tab, Rect, String)> {
+        let columns = |text: &str| u16::try_from(text::width(text)).unwrap_or(u16::MAX);
+        let note = match columns(note) {
             0 => 0,
-            wide => u16::try_from(wide).unwrap_or(u16::MAX).saturating_add(2),
+            wide => wide.saturating_add(2),
         };
-        let sum = |form: usize| LABELS.iter().map(|forms| columns(&forms[form])).sum::<u16>();
-        // Long names, short ones, numbers.
+        // With its long name, with a short one, and with its number alone.
+        let label = |tab: Tab, form: usize| {
+            let number = tab.index() + 1;
+            let name = tab.names().get(form).map(|name| format!(":{name}"));
+            format!(" {number}{} ", name.unwrap_or_default())
+        };
+        let sum = |form: usize| {
+            Tab::ALL
+                .iter()
+                .map(|tab| columns(&label(*tab, form)))
+                .sum::<u16>()
+        };
         let form = usize::from(sum(0).saturating_add(note) > self.tabs.width);
         let bare = sum(1) > self.tabs.width;
         let mut x = 0;
         let mut out = Vec::with_capacity(Tab::ALL.len());
         for tab in Tab::ALL {
             // On the narrowest screens only the active tab keeps its name.
-            let form = if bare && tab != active { 2 } else { form };
-            let text: &'static str = &LABELS[tab.index()][form];
-            let width = columns(text);
+            let text = label(tab, if bare && tab != active { 2 } else { form });
+            let width = columns(&text);
             let room = self.tabs.width.saturating_sub(x).min(width);
             out.push((tab, Rect::new(x, self.tabs.y, room, self.tabs.height), text));
             x = x.saturating_add(width);
@@ -165,35 +174,16 @@ impl Layout {
     }
 }
 
-/// The labels of each tab: with its long name, with a short one, and with its number alone.
-static LABELS: LazyLock<[[String; 3]; Tab::ALL.len()]> = LazyLock::new(|| {
-    Tab::ALL.map(|tab| {
-        let (number, [long, short]) = (tab.index() + 1, tab.names());
-        [
-            format!(" {number}:{long} "),
-            format!(" {number}:{short} "),
-            format!(" {number} "),
-        ]
-    })
-});
-
-fn columns(text: &str) -> u16 {
-    u16::try_from(text::width(text)).unwrap_or(u16::MAX)
-}
-
 fn split_top(rect: Rect, lines: u16) -> (Rect, Rect) {
-    let lines = lines.min(rect.height);
-    let below = Rect {
-        y: rect.y + lines,
-        height: rect.height - lines,
-        ..rect
-    };
+    let height = lines.min(rect.height);
+    let (y, rest) = (rect.y + height, rect.height - height);
     (
+        Rect { height, ..rect },
         Rect {
-            height: lines,
+            y,
+            height: rest,
             ..rect
         },
-        below,
     )
 }
 
@@ -266,14 +256,9 @@ fn most_lines(state: &State) -> usize {
         (height >= TALL, 6),
         (!snapshot.health.notes.is_empty(), 2),
     ];
-    let taken: usize = parts
-        .into_iter()
-        .map(|(is_there, lines)| usize::from(is_there) * lines)
-        .sum();
-    let rows = state.table().order.len();
-    usize::from(height)
-        .saturating_sub(taken + rows)
-        .clamp(least, most)
+    let there = parts.into_iter().filter(|(is_there, _)| *is_there);
+    let taken = there.map(|(_, lines)| lines).sum::<usize>() + state.table().order.len();
+    usize::from(height).saturating_sub(taken).clamp(least, most)
 }
 
 /// The worst finding in one line, or in several if there is room: its severity, its age, what is wrong; then
@@ -285,22 +270,24 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         let Some(quiet) = state.quiet() else {
             return Vec::new();
         };
-        let (place, rest) = if state.snapshot.health.ebpf.is_on() {
-            (String::new(), "")
+        let without = !state.snapshot.health.ebpf.is_on();
+        let place = if without {
+            format!(" in {WITHOUT_EBPF}")
         } else {
-            (
-                format!(" in {WITHOUT_EBPF}"),
-                "; without eBPF the rest is not judged",
-            )
+            String::new()
+        };
+        let rest = if without {
+            "; without eBPF the rest is not judged"
+        } else {
+            ""
         };
         let enough = NoFindings::ENOUGH_S;
         let quiet = match quiet {
             NoFindings::Starting => "Looking: eBPF programs are being attached".to_owned(),
             _ if looked_at_none(&state.snapshot) => {
-                let all = state.snapshot.devices.len();
                 format!(
-                    "Looked at none of {all} device{}",
-                    if all == 1 { "" } else { "s" }
+                    "Looked at none of {}",
+                    count(state.snapshot.devices.len(), "device")
                 )
             }
             NoFindings::Looking(seconds) => {
@@ -319,16 +306,10 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
-    let head = if width < NARROW {
-        format!("{}: ", worst.short)
-    } else if most > 1 {
-        format!(
-            "{} {}: ",
-            worst.severity.name(),
-            worst.when(state.snapshot.mono_ns)
-        )
-    } else {
-        String::new()
+    let head = match worst.when(state.snapshot.mono_ns) {
+        _ if width < NARROW => format!("{}: ", worst.short),
+        when if most > 1 => format!("{} {when}: ", worst.severity.name()),
+        _ => String::new(),
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
     let mut next = steps(worst, room);
@@ -354,15 +335,14 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         }
     }
     lines.extend(next.into_iter().take(left));
-    let rest = [
-        Some(worst.over(state.snapshot.mono_ns)),
-        state.blind().map(str::to_owned),
-    ];
-    for line in rest.into_iter().flatten() {
-        if most > 1 && lines.len() < most {
-            lines.push(text::cut(&line, room, state.glyphs.cut));
-        }
-    }
+    let over = worst.over(state.snapshot.mono_ns);
+    let left = if most > 1 {
+        most.saturating_sub(lines.len())
+    } else {
+        0
+    };
+    let rest = [Some(&*over), state.blind()].into_iter().flatten().take(left);
+    lines.extend(rest.map(|line| text::cut(line, room, state.glyphs.cut)));
     lines
 }
 

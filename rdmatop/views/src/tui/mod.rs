@@ -40,5 +40,5 @@ pub mod update;
 #[cfg(test)]
 mod tests;
 
-pub use run::{Control, Outcome, TuiError, TuiOptions, run};
+pub use run::{Control, TuiError, TuiOptions, run};
 pub use tab::Tab;

@@ -22,7 +22,7 @@ use super::state::{Probing, State};
 use super::tab::Tab;
 use super::terminal::Guard;
 use super::theme::Depth;
-use drive::{Inputs, drive};
+use drive::drive;
 use input::{Reader, Signals};
 
 /// How the view starts.
@@ -30,8 +30,6 @@ use input::{Reader, Signals};
 pub struct TuiOptions {
     /// First tab.
     pub tab: Tab,
-    /// First filter.
-    pub filter: String,
     /// Settings of this run, with the options of the command line.
     pub settings: Settings,
     /// The settings in the file. Options that hold only for this run must not get there.
@@ -40,8 +38,6 @@ pub struct TuiOptions {
     pub settings_path: Option<PathBuf>,
     /// Why the settings file was not understood; such a file must not be overwritten.
     pub settings_broken: Option<String>,
-    /// A message to begin with, such as why settings were not read.
-    pub message: Option<String>,
     /// Never use colour.
     pub no_color: bool,
     /// `--uprobes` was given.
@@ -52,32 +48,24 @@ impl TuiOptions {
     /// The limits of findings from the user's settings, for modes that print. [`TuiOptions::excluded`]
     /// reports a file that cannot be used.
     pub fn limits() -> Limits {
-        let path = super::settings::path(env);
-        let settings = path.and_then(|path| Settings::load(&path).ok());
-        settings.unwrap_or_default().findings
+        read().unwrap_or_default().findings
     }
 
     /// The devices that the user's settings leave alone, or why that is not known.
     pub fn excluded() -> Result<Vec<String>, SettingsError> {
-        let settings = super::settings::path(env).as_deref().map(Settings::load);
-        Ok(settings.transpose()?.unwrap_or_default().exclude_device)
+        Ok(read()?.exclude_device)
     }
 
     /// Reads the user's settings. A broken file gives the defaults and a message.
     pub fn load() -> Self {
-        let path = super::settings::path(env);
-        let (settings, broken) = match path.as_deref().map(Settings::load) {
-            None => (Settings::default(), None),
-            Some(Ok(settings)) => (settings, None),
-            Some(Err(error)) => (Settings::default(), Some(error.to_string())),
-        };
+        let read = read();
+        let broken = read.as_ref().err().map(ToString::to_string);
+        let settings = read.unwrap_or_default();
         Self {
             tab: Tab::default(),
-            filter: String::new(),
             saved: settings.clone(),
             settings,
-            settings_path: path,
-            message: broken.as_ref().map(|why| format!("{why}; defaults are in use")),
+            settings_path: super::settings::path(env),
             settings_broken: broken,
             no_color: false,
             uprobes: false,
@@ -111,17 +99,6 @@ pub enum Control {
     Shown,
     /// The user leaves; `run` returns soon after.
     Quit,
-}
-
-/// How the view ended.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The user left.
-    Quit,
-    /// A signal ended the view: the number of the signal.
-    Signal(i32),
-    /// The engine ended, so there are no more snapshots.
-    Ended,
 }
 
 /// Why the view could not go on. The terminal has been given back.
@@ -163,7 +140,7 @@ pub async fn run(
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
     mut events: mpsc::Receiver<Event>,
     control: mpsc::Sender<Control>,
-) -> Result<Outcome, TuiError> {
+) -> Result<(), TuiError> {
     if !io::stdout().is_terminal() {
         return Err(TuiError::NotATerminal);
     }
@@ -184,23 +161,26 @@ pub async fn run(
         glyphs::utf8_terminal(env),
         depth,
     );
-    state.message.clone_from(&opts.message);
+    let broken = opts.settings_broken.as_ref();
+    state.message = broken.map(|why| format!("{why}; defaults are in use"));
     if opts.uprobes {
         state.probing = Probing::Option;
     }
-    state.filter = super::filter::Filter::parse(&opts.filter);
-    state.touch();
     let mut signals = Signals::new()?;
     let mut guard = Guard::enter(state.settings.mouse)?;
     let mut reader = Reader::start()?;
     signals.wake(&reader);
-    let inputs = Inputs {
-        keys: &mut reader.events,
-        signals: &mut signals,
-        snapshots: &mut snapshots,
-        events: &mut events,
-    };
-    let outcome = drive(&mut state, &mut guard, inputs, &control).await;
+    let keys = &mut reader.events;
+    let running = drive(
+        &mut state,
+        &mut guard,
+        keys,
+        &mut signals,
+        &mut snapshots,
+        &mut events,
+        &control,
+    );
+    let outcome = running.await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
     if state.settings_changed
@@ -210,6 +190,12 @@ pub async fn run(
         say(&format!("rdmatop: what you changed is not kept: {why}"));
     }
     outcome
+}
+
+/// The user's settings; without a home the defaults.
+fn read() -> Result<Settings, SettingsError> {
+    let settings = super::settings::path(env).as_deref().map(Settings::load);
+    settings.unwrap_or_else(|| Ok(Settings::default()))
 }
 
 fn env(name: &str) -> Option<String> {
@@ -223,12 +209,10 @@ mod tests {
     fn options(path: &std::path::Path, broken: Option<&str>) -> TuiOptions {
         TuiOptions {
             tab: Tab::default(),
-            filter: String::new(),
             settings: Settings::default(),
             saved: Settings::default(),
             settings_path: Some(path.to_owned()),
             settings_broken: broken.map(str::to_owned),
-            message: None,
             no_color: false,
             uprobes: false,
         }

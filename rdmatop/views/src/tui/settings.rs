@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 
 use super::format::Units;
+use super::tab::Tab;
 use super::theme;
 use rdmatop_base::text::sanitize;
 use rdmatop_model::fields;
@@ -48,11 +49,11 @@ pub struct Settings {
     /// Seconds between samples, 0.1 to 60.
     pub delay: f64,
     /// Sort column and direction, by table.
-    pub sort: BTreeMap<String, Sort>,
+    pub sort: BTreeMap<Tab, Sort>,
     /// Devices that are left alone, as by `--exclude-device`, in all modes and commands that have the option.
     pub exclude_device: Vec<String>,
     /// By table: columns whose state differs from the default.
-    pub columns: BTreeMap<String, BTreeMap<String, bool>>,
+    pub columns: BTreeMap<Tab, BTreeMap<String, bool>>,
     /// The limits with which the rules of findings compare; `--once` and `check` use them too.
     #[serde(skip_serializing_if = "is_default", serialize_with = "changed")]
     pub findings: Limits,
@@ -168,14 +169,10 @@ fn safe(path: &Path) -> String {
 /// Path of the settings file; `None` without a home. `env` reads an environment variable.
 pub fn path(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     // XDG base directories: a relative path there is to be ignored.
-    let xdg = env("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute());
-    let base = xdg.or_else(|| {
-        env("HOME")
-            .filter(|h| !h.is_empty())
-            .map(|h| PathBuf::from(h).join(".config"))
-    })?;
+    let xdg = env("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = || env("HOME").filter(|home| !home.is_empty());
+    let of_home = || Some(PathBuf::from(home()?).join(".config"));
+    let base = xdg.filter(|path| path.is_absolute()).or_else(of_home)?;
     Some(base.join("rdmatop").join("config.toml"))
 }
 
@@ -260,14 +257,11 @@ impl Settings {
             units: pick(&self.units, &start.units, &saved.units),
             tree: pick(&self.tree, &start.tree, &saved.tree),
             stuck_first: pick(&self.stuck_first, &start.stuck_first, &saved.stuck_first),
-            mouse: pick(&self.mouse, &start.mouse, &saved.mouse),
-            ascii: pick(&self.ascii, &start.ascii, &saved.ascii),
             delay: pick(&self.delay, &start.delay, &saved.delay),
             sort: pick(&self.sort, &start.sort, &saved.sort),
             columns: pick(&self.columns, &start.columns, &saved.columns),
-            // No key changes these.
-            exclude_device: saved.exclude_device.clone(),
-            findings: saved.findings.clone(),
+            // No key changes the others.
+            ..saved.clone()
         }
     }
 
@@ -293,7 +287,7 @@ mod tests {
             ..Settings::default()
         };
         settings.sort.insert(
-            "qps".to_owned(),
+            Tab::Qps,
             Sort {
                 by: "age".to_owned(),
                 down: true,
@@ -301,7 +295,7 @@ mod tests {
         );
         settings
             .columns
-            .entry("qps".to_owned())
+            .entry(Tab::Qps)
             .or_default()
             .insert("mtu".to_owned(), false);
         (settings.findings.leak_qps, settings.findings.hot_share) = (64, 0.25);
@@ -518,19 +512,19 @@ mod tests {
             .unwrap();
         let settings = Settings::parse(example).unwrap();
         assert_eq!(settings.theme, "light");
-        assert!(settings.sort["qps"].down && !settings.columns["processes"]["user"]);
+        assert!(settings.sort[&Tab::Qps].down && !settings.columns[&Tab::Processes]["user"]);
     }
 
     #[test]
     fn the_page_of_settings_lists_every_table_and_column() {
-        use super::super::{columns, state, tab::Tab};
+        use super::super::columns;
         use std::fmt::Write as _;
         let page = std::fs::read_to_string(PAGE).unwrap();
         let mut lists = String::new();
         for tab in Tab::ALL {
             let ids = columns::spec(tab).columns().iter().map(|c| format!("`{}`", c.id));
             let ids: Vec<_> = ids.collect();
-            let _ = writeln!(lists, "* `{}`: {}", state::table_name(tab), ids.join(" "));
+            let _ = writeln!(lists, "* `{}`: {}", tab.names()[0].to_lowercase(), ids.join(" "));
         }
         let (head, _) = page.split_at(page.find("* `processes`").unwrap_or(page.len()));
         if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {

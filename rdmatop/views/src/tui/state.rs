@@ -130,7 +130,7 @@ impl State {
         };
         for tab in Tab::ALL {
             let spec = columns::spec(tab);
-            let saved = state.settings.sort.get(table_name(tab));
+            let saved = state.settings.sort.get(&tab);
             // The settings file and the command line may name a column that this tab cannot sort by; the
             // default holds then.
             let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
@@ -246,7 +246,7 @@ impl State {
         let spec = columns::spec(self.tab);
         let ctx = self.ctx();
         let table = &self.tables[at];
-        let mut order = table::order(&ctx, spec, &self.filter, &table.sort, table.down);
+        let mut order = table::order(&ctx, self.tab, &self.filter, &table.sort, table.down);
         if self.tab == Tab::Trace
             && let Some(follow) = &self.follow
         {
@@ -371,24 +371,19 @@ impl State {
         self.snapshot.health.ebpf.is_on() && NoFindings::of(&self.snapshot) == NoFindings::Whole
     }
 
-    /// Whether no work request is known, because no device has posts that pass the kernel.
-    pub(super) fn posts_bypass(&self) -> bool {
-        let snapshot = &self.snapshot;
-        matches!(snapshot.health.ebpf, EbpfState::On { .. })
-            && !snapshot.ports.is_empty()
-            && snapshot.judgement.totals.wr.known().is_none()
-            && !snapshot.devices.iter().any(|device| device.followed)
-    }
-
-    /// Explains upper bounds, else unknown numbers by [`Self::posts_bypass`]; processes without QPs have
-    /// those for another reason.
+    /// Explains upper bounds, else unknown numbers where no work request is known because no device has posts
+    /// that pass the kernel; processes without QPs have those for another reason.
     pub(super) fn blind(&self) -> Option<&'static str> {
-        let mut counts = self.snapshot.processes.iter().map(|row| row.qps);
-        let bypassing =
-            self.posts_bypass() && (self.snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
         if self.shows(Known::AtMost) {
             return Some("'0-n': 0 to n, others may have moved a part (Enter: who)");
         }
+        let snapshot = &self.snapshot;
+        let mut counts = snapshot.processes.iter().map(|row| row.qps);
+        let bypassing = matches!(snapshot.health.ebpf, EbpfState::On { .. })
+            && !snapshot.ports.is_empty()
+            && snapshot.judgement.totals.wr.known().is_none()
+            && !snapshot.devices.iter().any(|device| device.followed)
+            && (snapshot.processes.is_empty() || counts.any(|qps| qps > 0));
         bypassing.then_some("'-' below: these NICs' work requests bypass the kernel")
     }
 
@@ -434,21 +429,17 @@ impl State {
         self.switched()
             .and_then(|c| c.get(column.id))
             .copied()
-            .unwrap_or(column.on)
+            .unwrap_or(column.screen.on)
     }
 
     fn switched(&self) -> Option<&BTreeMap<String, bool>> {
-        self.settings.columns.get(table_name(self.tab))
+        self.settings.columns.get(&self.tab)
     }
 
     /// Switches a column on or off.
     pub fn switch_column(&mut self, column: &Column) {
         let on = !self.column_on(column);
-        let table = self
-            .settings
-            .columns
-            .entry(table_name(self.tab).to_owned())
-            .or_default();
+        let table = self.settings.columns.entry(self.tab).or_default();
         table.insert(column.id.to_owned(), on);
         self.settings_changed = true;
     }
@@ -472,9 +463,7 @@ impl State {
     /// Keeps the order for the next run.
     pub fn sort_changed(&mut self) {
         let (by, down) = (self.table().sort.clone(), self.table().down);
-        self.settings
-            .sort
-            .insert(table_name(self.tab).to_owned(), Sort { by, down });
+        self.settings.sort.insert(self.tab, Sort { by, down });
         self.settings_changed = true;
         self.touch();
     }
@@ -485,19 +474,12 @@ impl State {
         let on: Vec<&'static Column> = spec
             .columns()
             .iter()
-            .filter(|c| c.priority == 0 || self.column_on(c))
+            .filter(|c| c.screen.priority == 0 || self.column_on(c))
             // The column of findings takes no room while there are none.
             .filter(|c| c.id != "finding" || !self.snapshot.findings.is_empty())
             .collect();
-        let chosen: Vec<&str> = self
-            .switched()
-            .map(|c| {
-                c.iter()
-                    .filter(|(_, on)| **on)
-                    .map(|(id, _)| id.as_str())
-                    .collect()
-            })
-            .unwrap_or_default();
+        let chosen = self.switched().into_iter().flatten().filter(|(_, on)| **on);
+        let chosen: Vec<&str> = chosen.map(|(id, _)| id.as_str()).collect();
         table::fit(&on, &chosen, self.table().skip, width)
     }
 
@@ -514,17 +496,5 @@ impl State {
         }
         self.refresh();
         self.show_cursor();
-    }
-}
-
-pub(super) fn table_name(tab: Tab) -> &'static str {
-    match tab {
-        Tab::Processes => "processes",
-        Tab::Qps => "qps",
-        Tab::Devices => "devices",
-        Tab::Verbs => "verbs",
-        Tab::Trace => "trace",
-        Tab::Probes => "probes",
-        Tab::Findings => "findings",
     }
 }

@@ -1,10 +1,13 @@
 //! The order of rows and the layout of columns. Both are kept until something on which they depend changes.
 
+use std::cmp::Ordering;
+
 use rdmatop_model::fields::{self, Kind, Value};
 
-use super::columns::{Align, Column, Ctx, Spec};
+use super::columns::{self, Align, Column, Ctx};
 use super::filter::Filter;
 use super::glyphs::Glyphs;
+use super::tab::Tab;
 
 /// A row in the order of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +42,19 @@ pub enum Line {
 }
 
 /// The rows that pass `filter`, sorted. Unknown values come last. Rows with equal keys keep the order of the
-/// snapshot, unless the table defines another one.
-pub fn order(ctx: &Ctx<'_>, spec: &Spec, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+/// snapshot; processes have an order of their own then.
+pub fn order(ctx: &Ctx<'_>, tab: Tab, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+    let spec = columns::spec(tab);
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();
     if let Some(column) = spec.column(sort).filter(|column| column.sortable) {
         let values: Vec<_> = rows.iter().map(|at| column.of.value(ctx, *at)).collect();
         let mut keys: Vec<_> = rows.iter().copied().zip(values.iter().map(Value::key)).collect();
-        fields::order(&mut keys, down, |a, b| (spec.ties)(ctx, a, b));
+        let rows_of = &ctx.snapshot.processes;
+        fields::order(&mut keys, down, |a, b| match tab {
+            Tab::Processes => fields::process_ties(&rows_of[a], &rows_of[b]),
+            _ => Ordering::Equal,
+        });
         rows = keys.into_iter().map(|(at, _)| at).collect();
     } else if down {
         rows.reverse();
@@ -94,17 +102,15 @@ impl Fit {
 /// names grow before numbers. Columns in `chosen` were requested by the user and are left out last.
 pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16) -> Fit {
     let priority = |c: &Column| {
-        if chosen.contains(&c.id) {
-            c.priority.min(1)
-        } else {
-            c.priority
-        }
+        c.screen
+            .priority
+            .min(if chosen.contains(&c.id) { 1 } else { u8::MAX })
     };
     let mut kept: Vec<&'static Column> = Vec::new();
     let mut skipped = 0;
     for column in columns {
         // The first column identifies the row, so it never scrolls away.
-        if !kept.is_empty() && skipped < skip && column.priority > 0 {
+        if !kept.is_empty() && skipped < skip && column.screen.priority > 0 {
             skipped += 1;
         } else {
             kept.push(column);
@@ -112,7 +118,9 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
     }
     let least = |kept: &[&'static Column]| -> u16 {
         let gaps = u16::try_from(kept.len().saturating_sub(1)).unwrap_or(u16::MAX);
-        kept.iter().map(|c| c.width.0).fold(gaps, u16::saturating_add)
+        kept.iter()
+            .map(|c| c.screen.width.0)
+            .fold(gaps, u16::saturating_add)
     };
     let mut shed = 0;
     while least(&kept) > width {
@@ -125,14 +133,14 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
         kept.remove(at);
         shed += 1;
     }
-    let mut widths: Vec<u16> = kept.iter().map(|c| c.width.0).collect();
+    let mut widths: Vec<u16> = kept.iter().map(|c| c.screen.width.0).collect();
     let mut spare = width.saturating_sub(least(&kept));
     // Widths grow in rounds, so that columns of the same kind become equally wide.
     for wanted in [Align::Left, Align::Right] {
         loop {
             let mut grown = false;
             for (at, column) in kept.iter().enumerate() {
-                if spare > 0 && column.align == wanted && widths[at] < column.width.1 {
+                if spare > 0 && column.align == wanted && widths[at] < column.screen.width.1 {
                     widths[at] += 1;
                     spare -= 1;
                     grown = true;
@@ -144,19 +152,17 @@ pub fn fit(columns: &[&'static Column], chosen: &[&str], skip: usize, width: u16
         }
     }
     // Bars are compared with each other, so all get the width of the narrowest.
-    let bar = |c: &Column| c.of.meta().kind == Kind::Share;
-    if let Some(narrow) = kept
+    let bar = |c: &Column| c.of.meta.kind == Kind::Share;
+    let mut bars: Vec<&mut u16> = kept
         .iter()
-        .zip(&widths)
+        .zip(&mut widths)
         .filter(|(c, _)| bar(c))
-        .map(|(_, w)| *w)
-        .min()
-    {
-        kept.iter()
-            .zip(&mut widths)
-            .filter(|(c, _)| bar(c))
-            .for_each(|(_, w)| *w = narrow);
-    }
+        .map(|(_, w)| w)
+        .collect();
+    let narrow = bars.iter().map(|width| **width).min();
+    bars.iter_mut()
+        .zip(narrow)
+        .for_each(|(width, narrow)| **width = narrow);
     let mut placed = Vec::with_capacity(kept.len());
     let mut x = 0u16;
     for (column, wide) in kept.into_iter().zip(widths) {

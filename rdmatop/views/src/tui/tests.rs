@@ -42,13 +42,19 @@ fn state(snapshot: Snapshot, tab: Tab, size: (u16, u16)) -> State {
     state
 }
 
+/// The frame, and how many of its cells are not ASCII, which an ASCII terminal gets as `?`.
 fn draw(state: &State) -> (Buffer, usize) {
-    let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
-    let mut canvas = render::Canvas::default();
-    canvas.begin(state.size, state.glyphs.ascii);
-    render::draw(state, &mut canvas);
-    let replaced = (0..state.size.1).map(|y| canvas.cells(y, &mut buf)).sum();
-    (buf, replaced)
+    let frame = |ascii| {
+        let mut canvas = render::Canvas::default();
+        canvas.begin(state.size, ascii);
+        render::draw(state, &mut canvas);
+        let mut buf = Buffer::empty(Rect::new(0, 0, state.size.0, state.size.1));
+        (0..state.size.1).for_each(|y| buf.merge(&canvas.cells(y, state.size.0)));
+        buf
+    };
+    let whole = frame(false);
+    let replaced = whole.content.iter().filter(|cell| !cell.symbol().is_ascii());
+    (frame(state.glyphs.ascii), replaced.count())
 }
 
 /// Symbols only: styles have their own tests, so that a changed colour does not touch every screen.

@@ -13,22 +13,11 @@ const _: () = assert!(KEPT * size_of::<Event>() <= 3 << 20, "events have grown")
 /// Whose events to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// Events of this QP, and of no other one with the same number.
-    Qp {
-        /// Identity.
-        uid: u64,
-        /// The QP's device, for events from before the engine knew the QP.
-        device: Arc<str>,
-        /// Number.
-        qpn: u32,
-    },
-    /// Events of one process.
-    Process {
-        /// Process id.
-        pid: u32,
-        /// Name, for display.
-        comm: Arc<str>,
-    },
+    /// Events of the QP of this identity, and of no other one with the same number. Its device and number are
+    /// for events from before the engine knew the QP.
+    Qp(u64, Arc<str>, u32),
+    /// Events of the process of this id and name.
+    Process(u32, Arc<str>),
     /// Events of one device.
     Device(Arc<str>),
 }
@@ -40,11 +29,11 @@ impl Follow {
             return true;
         }
         match self {
-            Self::Qp { uid, device, qpn } => match event.qp_uid {
+            Self::Qp(uid, device, qpn) => match event.qp_uid {
                 Some(of) => of == *uid,
                 None => event.qpn == Some(*qpn) && event.device.as_ref() == Some(device),
             },
-            Self::Process { pid, .. } => event.pid == Some(*pid) || event.by_pid == Some(*pid),
+            Self::Process(pid, _) => event.pid == Some(*pid) || event.by_pid == Some(*pid),
             Self::Device(device) => event.device.as_ref() == Some(device),
         }
     }
@@ -52,8 +41,8 @@ impl Follow {
     /// Who it is.
     pub fn name(&self) -> String {
         match self {
-            Self::Qp { device, qpn, .. } => format!("QP {device}/{qpn}"),
-            Self::Process { pid, comm } => format!("{comm} ({pid})"),
+            Self::Qp(_, device, qpn) => format!("QP {device}/{qpn}"),
+            Self::Process(pid, comm) => super::format::process(comm, Some(*pid)),
             Self::Device(device) => device.to_string(),
         }
     }

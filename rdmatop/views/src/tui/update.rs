@@ -13,6 +13,7 @@ use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Erase, Scope};
+use super::run::Control;
 use super::settings::{FASTEST, SLOWEST};
 use super::state::{Detail, Mode, State};
 use super::tab::Tab;
@@ -24,12 +25,8 @@ use super::trace_log::Follow;
 pub enum Effect {
     /// Leave.
     Quit,
-    /// Take samples at this interval.
-    Refresh(Duration),
-    /// Watch the work requests of the QP with this `uid`, or stop watching.
-    Watch(Option<u64>),
-    /// Probe the programs of the process with this PID, or of none.
-    Probe(Option<u32>),
+    /// What the app has to do.
+    Ask(Control),
     /// Put this text into the terminal's clipboard.
     Copy(String),
     /// Stop the process.
@@ -50,7 +47,7 @@ pub fn terminal_event(state: &mut State, event: &TermEvent) -> Option<Effect> {
     // Whatever opened or closed the pane: the programs that see its work requests have to come or go with it.
     let after = state.work.as_ref().map(|work| work.qp);
     match effect {
-        None | Some(Effect::Still) if before != after => Some(Effect::Watch(after)),
+        None | Some(Effect::Still) if before != after => Some(Effect::Ask(Control::Watch(after))),
         _ => effect,
     }
 }
@@ -78,7 +75,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
     let had_message = state.message.take().is_some();
     let scope = match state.mode {
-        Mode::Search { .. } | Mode::Filter { .. } => Scope::Prompt,
+        Mode::Search(_) | Mode::Filter { .. } => Scope::Prompt,
         Mode::View => Scope::View,
         Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
         Mode::Help(_) => Scope::Help,
@@ -116,10 +113,11 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Bottom => to_row(state, usize::MAX),
         Action::Scroll(by) => scroll(state, by),
         Action::Detail if state.detail == Detail::Closed && state.table().order.is_empty() => {
-            state.message = Some(match state.tab {
-                Tab::Findings => "nothing is found yet that Enter could show".to_owned(),
-                _ => "no row has a detail here".to_owned(),
-            });
+            let none = match state.tab {
+                Tab::Findings => "nothing is found yet that Enter could show",
+                _ => "no row has a detail here",
+            };
+            state.message = Some(none.to_owned());
         }
         Action::Detail => {
             state.detail = match state.detail {
@@ -135,9 +133,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Step(by) => state.go(state.tab.step(by)),
         Action::Search => {
             state.search.clear();
-            state.mode = Mode::Search {
-                from: state.table().cursor,
-            };
+            state.mode = Mode::Search(state.table().cursor);
         }
         Action::Match(by) => find(state, state.table().cursor, by, false),
         Action::Filter => {
@@ -181,11 +177,7 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Pin => {
             state.settings.stuck_first ^= true;
             state.settings_changed = true;
-            let place = if state.settings.stuck_first {
-                "first"
-            } else {
-                "where the order puts them"
-            };
+            let place = ["where the order puts them", "first"][usize::from(state.settings.stuck_first)];
             state.message = Some(format!("rows with trouble stand {place}"));
             if !matches!(state.tab, Tab::Processes | Tab::Qps) {
                 state.go(Tab::Qps);
@@ -278,7 +270,7 @@ fn scroll_detail(state: &mut State, by: isize) {
 fn back(state: &mut State) {
     if state.mode != Mode::View {
         match std::mem::take(&mut state.mode) {
-            Mode::Search { from } => {
+            Mode::Search(from) => {
                 state.search.clear();
                 to_row(state, from);
             }
@@ -319,7 +311,7 @@ fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     state.settings.delay = delay.as_secs_f64();
     state.settings_changed = true;
     state.message = Some(format!("refresh every {} s", delay.as_secs_f64()));
-    Some(Effect::Refresh(delay))
+    Some(Effect::Ask(Control::Refresh(delay)))
 }
 
 fn sort_menu(state: &mut State) {
@@ -348,11 +340,8 @@ fn sort_step(state: &mut State, by: isize) {
         return;
     }
     let at = sortable.iter().position(|c| c.id == state.table().sort);
-    let next = at.map_or(0, |at| {
-        (at.cast_signed() + by)
-            .rem_euclid(sortable.len().cast_signed())
-            .unsigned_abs()
-    });
+    let (from, len) = (at.map(usize::cast_signed), sortable.len().cast_signed());
+    let next = from.map_or(0, |from| (from + by).rem_euclid(len).unsigned_abs());
     if at != Some(next) {
         state.sort_by(sortable[next]);
     }
@@ -372,7 +361,7 @@ fn choose(state: &mut State, action: Action) {
         }
         (Mode::Columns(at), Action::Toggle) => {
             if let Some(column) = state.spec().columns().get(at) {
-                if column.priority == 0 {
+                if column.screen.priority == 0 {
                     state.message = Some(format!("{} says what the row is and stays", column.id));
                 } else {
                     state.switch_column(column);
@@ -392,38 +381,23 @@ fn follow(state: &mut State) {
     state.follow = match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Qp(uid)), Some(at)) => {
             let qp = &snapshot.qps[at];
-            Some(Follow::Qp {
-                uid: *uid,
-                device: qp.device.clone(),
-                qpn: qp.qpn,
-            })
+            Some(Follow::Qp(*uid, qp.device.clone(), qp.qpn))
         }
         (Some(RowKey::Process(_)), Some(at)) => {
             let p = &snapshot.processes[at];
-            p.pid.map(|pid| Follow::Process {
-                pid,
-                comm: p.comm.clone(),
-            })
+            p.pid.map(|pid| Follow::Process(pid, p.comm.clone()))
         }
         (Some(RowKey::Verb(..)), Some(at)) => {
             let v = &snapshot.verbs[at];
-            Some(Follow::Process {
-                pid: v.pid,
-                comm: v.comm.clone().unwrap_or_else(|| "-".into()),
-            })
+            Some(Follow::Process(
+                v.pid,
+                v.comm.clone().unwrap_or_else(|| "-".into()),
+            ))
         }
         (Some(RowKey::Port(..)), Some(at)) => Some(Follow::Device(snapshot.ports[at].device.clone())),
         (Some(RowKey::Event(_)), Some(at)) => state.trace.get(at).and_then(|e| match (e.qp_uid, e.pid) {
-            (Some(uid), _) => Some(Follow::Qp {
-                uid,
-                device: e.device.clone()?,
-                qpn: e.qpn?,
-            }),
-            (None, Some(pid)) => Some(Follow::Process {
-                pid,
-                comm: e.comm.clone()?,
-            }),
-            _ => None,
+            (Some(uid), _) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
+            (None, pid) => Some(Follow::Process(pid?, e.comm.clone()?)),
         }),
         _ => None,
     };
@@ -439,7 +413,7 @@ fn follow(state: &mut State) {
 
 fn edit(state: &mut State, change: impl FnOnce(&mut String)) {
     match &mut state.mode {
-        Mode::Search { from } => {
+        Mode::Search(from) => {
             let from = *from;
             change(&mut state.search);
             find(state, from, 1, true);

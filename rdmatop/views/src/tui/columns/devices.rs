@@ -1,6 +1,5 @@
 //! Ports side by side: Tx and Rx of each, all on one scale.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_model::fields::{DEVICE, PORT};
@@ -10,9 +9,9 @@ use rdmatop_model::value::{Counter, Source};
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, flow, no_device, trouble};
+use super::{Cell, Ctx, Fields, Of, Row, RowKey, Spec, flow, no_device, trouble};
 
-pub(super) fn device<'a>(s: &'a Snapshot, port: &PortRow) -> Option<&'a DeviceRow> {
+fn device<'a>(s: &'a Snapshot, port: &PortRow) -> Option<&'a DeviceRow> {
     s.devices.iter().find(|d| d.uid == port.device_uid)
 }
 
@@ -20,14 +19,16 @@ fn name(p: &PortRow) -> String {
     format!("{}/{}", p.device, p.port)
 }
 
+const ROW: Row<PortRow> = |c, i| c.snapshot.ports.get(i);
+
 /// Fields of the port, then those of its device; the history comes last.
 fn fields() -> Vec<Of> {
-    let mut ports = all(PORT, Of::Port);
-    let history = ports.iter().position(|of| of.meta().id == "history");
+    let mut ports = Of::all(PORT, ROW);
+    let history = ports.iter().position(|of| of.meta.id == "history");
     let history = history.map(|at| ports.remove(at));
     // Only fields with a column; the detail pane and filters have the device's other fields.
-    let devices = all(DEVICE, Of::Device);
-    let devices = devices.into_iter().filter(|of| of.meta().screen.is_some());
+    let devices = Of::all(DEVICE, |c, i| device(c.snapshot, ROW(c, i)?));
+    let devices = devices.into_iter().filter(|of| of.meta.screen.is_some());
     ports.into_iter().chain(devices).chain(history).collect()
 }
 
@@ -40,10 +41,8 @@ fn amount(c: &Ctx<'_>, counter: Option<Counter>, tone: Tone) -> Cell {
         format::byte_rate(counter, c.units)
     };
     // Work requests miss a part of the port's traffic: what peers read and write here.
-    if counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some()) {
-        return flow(format!("~{text}"), counter, tone);
-    }
-    flow(text, counter, tone)
+    let part = counter.is_some_and(|counter| counter.source == Source::Ebpf && counter.rate.is_some());
+    flow(format!("{}{text}", if part { "~" } else { "" }), counter, tone)
 }
 
 fn state(s: &Snapshot, p: &PortRow) -> Cell {
@@ -79,9 +78,9 @@ fn again(port: &PortRow, width: usize) -> Cell {
 /// The table.
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
-        Fields::new(
+        Fields::of(
             fields(),
-            |c, i| c.snapshot.ports.get(i),
+            ROW,
             &[
                 ("port", |_, p, _| Cell::new(name(p), Tone::Strong)),
                 ("state", |c, p, _| state(c.snapshot, p)),
@@ -96,12 +95,10 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("port", false),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.ports.len(),
     row: |c, i| {
         let p = &c.snapshot.ports[i];
         RowKey::Port(p.device_uid, p.port)
     },
-    faded: |_, _| false,
     empty: |c| no_device(c).unwrap_or_else(|| "No device has reported a port yet.".to_owned()),
 };

@@ -1,6 +1,5 @@
 //! What is wrong.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_base::text;
@@ -10,7 +9,7 @@ use rdmatop_model::judgement::unseen_qps;
 use rdmatop_model::snapshot::Snapshot;
 
 use super::super::theme::Tone;
-use super::{Cell, Fields, Of, RowKey, Spec, all};
+use super::{Cell, Fields, RowKey, Spec};
 use crate::line::check::still_looks;
 
 pub(in crate::tui) fn tone(severity: Severity) -> Tone {
@@ -25,7 +24,7 @@ pub(in crate::tui) fn tone(severity: Severity) -> Tone {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(FINDING, Of::Finding),
+            FINDING,
             |c, i| c.snapshot.findings.get(i),
             &[
                 ("severity", |_, found: &Finding, _| {
@@ -38,19 +37,14 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("severity", false),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.findings.len(),
     row: |c, i| {
         let found = &c.snapshot.findings[i];
         RowKey::Finding(found.id, found.about.clone())
     },
-    faded: |_, _| false,
     empty: |c| {
-        let blind = if c.snapshot.health.ebpf.is_on() {
-            ""
-        } else {
-            " Without eBPF only ports, states of QPs and removals are judged."
-        };
+        let blind = (!c.snapshot.health.ebpf.is_on())
+            .then_some(" Without eBPF only ports, states of QPs and removals are judged.");
         let quiet = match NoFindings::of(c.snapshot) {
             NoFindings::Whole => still_looking(c.snapshot)
                 .unwrap_or_else(|| "Nothing is wrong as far as it can be seen.".to_owned()),
@@ -64,7 +58,10 @@ pub(super) static SPEC: Spec = Spec {
         };
         let unseen = unseen_qps(c.snapshot);
         let unseen = unseen.map(|words| format!(" But {words}.")).unwrap_or_default();
-        format!("{quiet}{unseen}{blind} docs/findings.md lists what is looked for.")
+        format!(
+            "{quiet}{unseen}{} docs/findings.md lists what is looked for.",
+            blind.unwrap_or_default()
+        )
     },
 };
 

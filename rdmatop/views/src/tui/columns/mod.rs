@@ -11,14 +11,12 @@ mod verbs;
 pub(super) use processes::only_kernel;
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-use rdmatop_model::event::Event;
-use rdmatop_model::fields::{Field, Kind, Meta, Sense, Table, Unit, Value};
-use rdmatop_model::findings::{About, Finding, FindingId};
-use rdmatop_model::input::{EbpfState, ProbeVerdict};
-use rdmatop_model::snapshot::{DeviceRow, History, PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
+use rdmatop_model::fields::{Field, Kind, Meta, Screen, Sense, Table, Unit, Value};
+use rdmatop_model::findings::{About, FindingId};
+use rdmatop_model::input::EbpfState;
+use rdmatop_model::snapshot::{History, Snapshot};
 use rdmatop_model::value::Counter;
 
 use super::format::{self, Units};
@@ -90,67 +88,37 @@ impl Cell {
     }
 }
 
+/// Reads a field of the row at a place of the table.
+type Read = dyn for<'a> Fn(&Ctx<'a>, usize) -> Value<'a> + Send + Sync;
+
 /// A field of a table, for the rows of a tab.
-#[derive(Clone, Copy, Debug)]
-pub enum Of {
-    /// A field of a process.
-    Process(&'static Field<ProcessRow>),
-    /// A field of a QP.
-    Qp(&'static Field<QpRow>),
-    /// A field of a port.
-    Port(&'static Field<PortRow>),
-    /// A field of the device of a port.
-    Device(&'static Field<DeviceRow>),
-    /// A field of a verb.
-    Verb(&'static Field<VerbRow>),
-    /// A field of an event.
-    Event(&'static Field<Event>),
-    /// A field of a program.
-    Probe(&'static Field<ProbeVerdict>),
-    /// A field of a finding.
-    Finding(&'static Field<Finding>),
+#[derive(Clone)]
+pub struct Of {
+    /// The field's description.
+    pub meta: &'static Meta,
+    read: Arc<Read>,
 }
 
 impl Of {
-    /// The field's description.
-    pub fn meta(self) -> &'static Meta {
-        match self {
-            Self::Process(field) => &field.meta,
-            Self::Qp(field) => &field.meta,
-            Self::Port(field) => &field.meta,
-            Self::Device(field) => &field.meta,
-            Self::Verb(field) => &field.meta,
-            Self::Event(field) => &field.meta,
-            Self::Probe(field) => &field.meta,
-            Self::Finding(field) => &field.meta,
+    /// The fields of a table whose rows `row` finds.
+    fn all<R: 'static>(table: Table<R>, row: Row<R>) -> Vec<Self> {
+        fn read<R: 'static>(
+            field: &'static Field<R>,
+            row: Row<R>,
+        ) -> impl for<'a> Fn(&Ctx<'a>, usize) -> Value<'a> + Send + Sync {
+            move |c, at| row(c, at).map_or(Value::Unknown, |row| (field.get)(row, c.snapshot))
         }
+        let of = |field: &'static Field<R>| Self {
+            meta: &field.meta,
+            read: Arc::new(read(field, row)),
+        };
+        table.iter().map(of).collect()
     }
 
     /// The field's value in row `at`.
-    pub fn value<'a>(self, c: &Ctx<'a>, at: usize) -> Value<'a> {
-        fn read<'a, R>(field: &Field<R>, row: Option<&'a R>, s: &'a Snapshot) -> Value<'a> {
-            row.map_or(Value::Unknown, |row| (field.get)(row, s))
-        }
-        let s = c.snapshot;
-        match self {
-            Self::Process(field) => read(field, s.processes.get(at), s),
-            Self::Qp(field) => read(field, s.qps.get(at).map(|row| &**row), s),
-            Self::Port(field) => read(field, s.ports.get(at), s),
-            Self::Device(field) => read(
-                field,
-                s.ports.get(at).and_then(|port| devices::device(s, port)),
-                s,
-            ),
-            Self::Verb(field) => read(field, s.verbs.get(at), s),
-            Self::Event(field) => read(field, c.trace.get(at), s),
-            Self::Probe(field) => read(field, s.health.probes.get(at), s),
-            Self::Finding(field) => read(field, s.findings.get(at), s),
-        }
+    pub fn value<'a>(&self, c: &Ctx<'a>, at: usize) -> Value<'a> {
+        (self.read)(c, at)
     }
-}
-
-fn all<R>(table: Table<R>, of: fn(&'static Field<R>) -> Of) -> Vec<Of> {
-    table.iter().map(of).collect()
 }
 
 /// Draws the cell of a row in this many columns.
@@ -166,49 +134,36 @@ pub struct Column {
     pub of: Of,
     /// The column's stable name, in the settings.
     pub id: &'static str,
-    /// What it shows.
-    pub about: &'static str,
-    /// 0: the column is always shown. When room is short, the highest number is left out first.
-    pub priority: u8,
-    /// Least and greatest width.
-    pub width: (u16, u16),
+    /// Its place on the screen.
+    pub screen: Screen,
     /// Alignment.
     pub align: Align,
-    /// Shown unless the user hides it.
-    pub on: bool,
     /// Rows can be sorted by it.
     pub sortable: bool,
-    /// The heading without a unit.
-    pub title: &'static str,
     draw: Option<DrawAt>,
 }
 
 impl Column {
-    fn new<R: 'static>(of: Of, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Option<Self> {
-        let meta = of.meta();
+    fn new<R: 'static>(of: &Of, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Option<Self> {
+        let meta = of.meta;
         let screen = meta.screen?;
         let draw = draws.iter().find(|(id, _)| *id == meta.id).map(|(_, draw)| *draw);
         let draw_at = |draw: Draw<R>| -> DrawAt {
             Box::new(move |c, at, width| row(c, at).map_or_else(Cell::default, |row| draw(c, row, width)))
         };
         Some(Self {
-            of,
+            of: of.clone(),
             id: meta.id,
-            about: meta.help,
-            priority: screen.priority,
-            width: screen.width,
+            screen,
             align: if meta.is_left() { Align::Left } else { Align::Right },
-            on: screen.on,
-            // Events are always in the order of their times.
-            sortable: !matches!(of, Of::Event(_)),
-            title: screen.title,
+            sortable: true,
             draw: draw.map(draw_at),
         })
     }
 
     /// The heading as it is drawn: with the unit that the user chose, or what a full bar means.
     pub fn heading(&self, ctx: &Ctx<'_>) -> String {
-        let (title, meta, scale) = (self.title, self.of.meta(), &ctx.snapshot.judgement.scale);
+        let (title, meta, scale) = (self.screen.title, self.of.meta, &ctx.snapshot.judgement.scale);
         match (meta.kind, meta.unit) {
             (Kind::Share, _) => format!("{title} {}", scale.name()),
             (Kind::Rate, Unit::BytesOrPackets) if scale.packets => format!("{title} pkt/s"),
@@ -221,7 +176,7 @@ impl Column {
     pub fn cell(&self, ctx: &Ctx<'_>, at: usize, width: usize) -> Cell {
         match &self.draw {
             Some(draw) => draw(ctx, at, width),
-            None => draw(ctx, self.of.meta(), &self.of.value(ctx, at), width),
+            None => draw(ctx, self.of.meta, &self.of.value(ctx, at), width),
         }
     }
 }
@@ -314,19 +269,23 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The columns of these fields, in the order of the screen. `draws`: columns that are drawn in their own
-    /// way.
-    fn new<R: 'static>(fields: Vec<Of>, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Self {
-        let columns = fields.iter().filter_map(|of| Column::new(*of, row, draws));
+    /// The columns of a table, in the order of the screen. `draws`: columns that are drawn in their own way.
+    fn new<R: 'static>(table: Table<R>, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Self {
+        Self::of(Of::all(table, row), row, draws)
+    }
+
+    /// As [`Self::new`], of these fields.
+    fn of<R: 'static>(fields: Vec<Of>, row: Row<R>, draws: &[(&str, Draw<R>)]) -> Self {
+        let columns = fields.iter().filter_map(|of| Column::new(of, row, draws));
         let columns: Vec<Column> = columns.collect();
         debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
-        let words = fields.iter().filter_map(|of| of.meta().words.first().copied());
+        let words = fields.iter().filter_map(|of| of.meta.words.first().copied());
         Self {
             columns,
             words: words.collect(),
             named: fields
                 .into_iter()
-                .filter(|of| !of.meta().words.is_empty())
+                .filter(|of| !of.meta.words.is_empty())
                 .collect(),
         }
     }
@@ -337,14 +296,10 @@ pub struct Spec {
     fields: LazyLock<Fields>,
     /// The initial order: the id of the column, and whether the largest comes first.
     pub sort: (&'static str, bool),
-    /// Order of rows with equal keys.
-    pub ties: fn(&Ctx<'_>, usize, usize) -> Ordering,
     /// Number of rows.
     pub len: fn(&Ctx<'_>) -> usize,
     /// Identity of a row.
     pub row: fn(&Ctx<'_>, usize) -> RowKey,
-    /// Whether a row belongs to the past and is drawn dim.
-    pub faded: fn(&Ctx<'_>, usize) -> bool,
     /// The text of an empty table: why it is empty, and what to do.
     pub empty: fn(&Ctx<'_>) -> String,
 }
@@ -387,6 +342,15 @@ pub fn spec(tab: Tab) -> &'static Spec {
     }
 }
 
+/// Whether a row of a tab belongs to the past and is drawn dim.
+pub(super) fn is_faded(tab: Tab, snapshot: &Snapshot, at: usize) -> bool {
+    match tab {
+        Tab::Processes => snapshot.processes[at].exited,
+        Tab::Qps => snapshot.qps[at].exited,
+        _ => false,
+    }
+}
+
 /// The text of a table that has no rows because there is no device.
 fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     if !ctx.snapshot.devices.is_empty() {
@@ -395,11 +359,14 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
     // The note says which driver is loaded, and whether the device may be in another network namespace.
     let mut notes = ctx.snapshot.health.notes.iter();
     let note = notes.find(|note| note.id.denies_rdma());
-    let from_note = note.map(|note| format!("No RDMA device here: {}. {}", note.why, note.remedy));
-    from_note.or_else(|| {
-        let plain = "No RDMA device here. Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up";
-        Some(plain.to_owned())
-    })
+    let what = note.map_or_else(
+        || {
+            ". Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up"
+                .to_owned()
+        },
+        |note| format!(": {}. {}", note.why, note.remedy),
+    );
+    Some(format!("No RDMA device here{what}"))
 }
 
 /// The text of a table whose rows come from eBPF while eBPF gives none.
@@ -442,14 +409,11 @@ fn spark(ctx: &Ctx<'_>, history: &History, width: usize) -> Cell {
     let len = history.tx.len().max(history.rx.len());
     let start = len.saturating_sub(width);
     let point = |at: usize| {
-        let (tx, rx) = (
-            history.tx.get(at).copied().flatten(),
-            history.rx.get(at).copied().flatten(),
-        );
-        match (tx, rx) {
-            (None, None) => None,
-            (tx, rx) => Some(tx.unwrap_or(0.0) + rx.unwrap_or(0.0)),
-        }
+        let of = |side: &[Option<f64>]| side.get(at).copied().flatten();
+        let both = [of(&history.tx), of(&history.rx)];
+        both.iter()
+            .any(Option::is_some)
+            .then(|| both.into_iter().flatten().sum::<f64>())
     };
     let points: Vec<_> = (start..len).map(point).collect();
     let max = points.iter().flatten().copied().fold(0.0, f64::max);

@@ -1,13 +1,12 @@
 //! The eBPF programs and their verdicts.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_model::fields::PROBE;
 use rdmatop_model::input::{ProbeVerdict, Verdict};
 
 use super::super::theme::Tone;
-use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
+use super::{Cell, Fields, RowKey, Spec, no_ebpf};
 
 pub(in crate::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
     match verdict {
@@ -23,7 +22,7 @@ pub(in crate::tui) fn word(verdict: Verdict) -> (&'static str, Tone) {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(PROBE, Of::Probe),
+            PROBE,
             |c, i| c.snapshot.health.probes.get(i),
             &[
                 ("verdict", |_, p: &ProbeVerdict, _| {
@@ -38,10 +37,8 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("verdict", false),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.health.probes.len(),
     row: |_, i| RowKey::Probe(i),
-    faded: |_, _| false,
     empty: |c| {
         no_ebpf(c, "The programs of this table are").unwrap_or_else(|| "No program was planned.".to_owned())
     },

@@ -2,18 +2,14 @@
 
 use std::sync::LazyLock;
 
-use rdmatop_model::fields::{PROCESS, finding_of, process_ties};
+use rdmatop_model::fields::{PROCESS, finding_of};
 use rdmatop_model::findings::Severity;
 use rdmatop_model::judgement::STUCK_MARK;
 use rdmatop_model::snapshot::{DeviceRow, ProcessRow, Snapshot};
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};
-use super::{Cell, Ctx, Fields, Of, RowKey, Spec, all, finding_tone, no_device};
-
-fn row(s: &Snapshot, at: usize) -> &ProcessRow {
-    &s.processes[at]
-}
+use super::{Cell, Ctx, Fields, RowKey, Spec, finding_tone, no_device};
 
 fn devices(p: &ProcessRow) -> String {
     match p.devices.as_slice() {
@@ -49,12 +45,8 @@ pub(in crate::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }
     // A consumer's row stays for a while after its last device is gone.
     Some(no_device(c).unwrap_or_else(|| {
-        let what = if may_hide_qps(c.snapshot) {
-            "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
-             ports in 3:Devices carry data, a job uses RDMA all the same."
-        } else {
-            "No visible process has a queue pair, only the kernel: no job uses RDMA now."
-        };
+        let what = unlisted(c.snapshot)
+            .unwrap_or("No visible process has a queue pair, only the kernel: no job uses RDMA now.");
         format!(
             "{what} A job that should has not connected yet, or fell back to TCP; its log shows which \
              (NCCL_DEBUG=INFO: NET/IB or NET/Socket; UCX_LOG_LEVEL=info)."
@@ -62,9 +54,13 @@ pub(in crate::tui) fn only_kernel(c: &Ctx<'_>) -> Option<String> {
     }))
 }
 
-/// Whether a device may have queue pairs that the kernel does not list.
-fn may_hide_qps(snapshot: &Snapshot) -> bool {
-    snapshot.devices.iter().any(DeviceRow::may_hide_qps)
+/// What can be said of processes where a device may have queue pairs that the kernel does not list.
+fn unlisted(snapshot: &Snapshot) -> Option<&'static str> {
+    let hides = snapshot.devices.iter().any(DeviceRow::may_hide_qps);
+    hides.then_some(
+        "No visible process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if \
+         ports in 3:Devices carry data, a job uses RDMA all the same.",
+    )
 }
 
 /// The number of QPs; if some are stuck, it is coloured and marked with a sign.
@@ -95,7 +91,7 @@ fn finding(c: &Ctx<'_>, p: &ProcessRow) -> Cell {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(PROCESS, Of::Process),
+            PROCESS,
             |c, i| c.snapshot.processes.get(i),
             &[
                 ("pid", |_, p, _| pid(p)),
@@ -107,19 +103,12 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("tx", true),
-    ties: |c, a, b| process_ties(row(c.snapshot, a), row(c.snapshot, b)),
     len: |c| c.snapshot.processes.len(),
-    row: |c, i| RowKey::Process(row(c.snapshot, i).uid),
-    faded: |c, i| row(c.snapshot, i).exited,
+    row: |c, i| RowKey::Process(c.snapshot.processes[i].uid),
     empty: |c| {
         no_device(c).unwrap_or_else(|| {
-            if may_hide_qps(c.snapshot) {
-                "No process has a queue pair that the kernel lists. A library may make some past it (mlx5's DEVX): if ports \
-                 in 3:Devices carry data, a job uses RDMA all the same."
-            } else {
-                "No process uses RDMA now. A row appears when one creates a QP."
-            }
-            .to_owned()
+            let none = "No process uses RDMA now. A row appears when one creates a QP.";
+            unlisted(c.snapshot).unwrap_or(none).to_owned()
         })
     },
 };

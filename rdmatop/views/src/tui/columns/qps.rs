@@ -1,6 +1,5 @@
 //! Queue pairs.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_model::fields::QP;
@@ -10,7 +9,7 @@ use rdmatop_model::snapshot::QpRow;
 
 use super::super::format;
 use super::super::theme::{Tone, stuck_tone};
-use super::{Cell, Fields, Of, RowKey, Spec, all, no_device};
+use super::{Cell, Fields, RowKey, Spec, no_device};
 
 /// The state; that of a stuck QP is coloured and has a mark, for eyes and terminals without colours.
 fn state(qp: &QpRow, mono_ns: u64) -> Cell {
@@ -37,7 +36,7 @@ fn owner(qp: &QpRow) -> Cell {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(QP, Of::Qp),
+            QP,
             |c, i| c.snapshot.qps.get(i).map(|qp| &**qp),
             &[
                 ("qpn", |_, qp: &QpRow, _| {
@@ -49,10 +48,8 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("tx", true),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.qps.len(),
     row: |c, i| RowKey::Qp(c.snapshot.qps[i].uid),
-    faded: |c, i| c.snapshot.qps[i].exited,
     empty: |c| {
         no_device(c).unwrap_or_else(|| {
             "No QP is known yet. The kernel's own QPs (GSI) appear once a device has been read.".to_owned()

@@ -1,6 +1,5 @@
 //! Verb calls: process by verb.
 
-use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use rdmatop_base::errno;
@@ -10,18 +9,15 @@ use rdmatop_model::snapshot::VerbRow;
 
 use super::super::format;
 use super::super::theme::Tone;
-use super::{Cell, Fields, Of, RowKey, Spec, all, no_ebpf};
+use super::{Cell, Fields, RowKey, Spec, no_ebpf, trouble};
 
 fn errors(v: &VerbRow, width: usize) -> Cell {
+    let mut cell = trouble(v.errors.as_ref(), width);
     // A call that a library makes to probe fails by design: it is shown, but not as a fault.
-    let tone = match &v.errors {
-        None => Tone::Dim,
-        Some(errors) if errors.total == 0 => Tone::Normal,
-        Some(_) if v.probe => Tone::Dim,
-        Some(errors) if errors.rate.is_some_and(|r| r > 0.0) => Tone::Bad,
-        Some(_) => Tone::Warn,
-    };
-    Cell::new(format::total_in(v.errors.as_ref(), width), tone)
+    if v.probe && v.errors.is_some_and(|errors| errors.total > 0) {
+        cell.0.iter_mut().for_each(|(_, tone)| *tone = Tone::Dim);
+    }
+    cell
 }
 
 fn errnos(v: &VerbRow) -> Cell {
@@ -45,7 +41,7 @@ fn errnos(v: &VerbRow) -> Cell {
 pub(super) static SPEC: Spec = Spec {
     fields: LazyLock::new(|| {
         Fields::new(
-            all(VERB, Of::Verb),
+            VERB,
             |c, i| c.snapshot.verbs.get(i),
             &[
                 ("verb", |_, v: &VerbRow, _| {
@@ -57,13 +53,11 @@ pub(super) static SPEC: Spec = Spec {
         )
     }),
     sort: ("rate", true),
-    ties: |_, _, _| Ordering::Equal,
     len: |c| c.snapshot.verbs.len(),
     row: |c, i| {
         let v = &c.snapshot.verbs[i];
         RowKey::Verb(v.process_uid, v.pid, v.verb.clone())
     },
-    faded: |_, _| false,
     empty: |c| {
         no_ebpf(c, "Verb calls come").unwrap_or_else(|| {
             "No verb call seen since the start. A row appears when a process opens, makes or registers something."

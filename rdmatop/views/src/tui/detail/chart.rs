@@ -7,6 +7,7 @@ use super::super::format::{self, Units};
 use super::super::glyphs::Glyphs;
 use super::super::state::State;
 use super::super::theme::Tone;
+use super::Pane;
 use rdmatop_model::judgement::counts_bytes;
 
 /// Width of the labels to the left of a chart.
@@ -32,14 +33,8 @@ fn chart(
         let label = if height == 1 || line == 0 {
             format!("{name} {}", format::known(last, &unit))
         } else if line + 1 == height {
-            format!(
-                "max {}",
-                if shown.iter().all(Option::is_none) {
-                    "-".to_owned()
-                } else {
-                    unit(max)
-                }
-            )
+            let known = shown.iter().any(Option::is_some).then_some(max);
+            format!("max {}", format::known(known, &unit))
         } else {
             String::new()
         };
@@ -51,19 +46,11 @@ fn chart(
             let cell = match point {
                 // A gap is marked on the ground line only.
                 None if line == 0 => glyphs.gap,
-                None => " ",
-                Some(value) => {
-                    let part = if max > 0.0 {
-                        value / max * height as f64 - line as f64
-                    } else {
-                        0.0
-                    };
-                    if part <= 0.0 {
-                        " "
-                    } else {
-                        glyphs.spark(Some(part.min(1.0)), 1.0)
-                    }
+                Some(value) if max > 0.0 => {
+                    let part = value / max * height as f64 - line as f64;
+                    glyphs.spark(Some(part.clamp(0.0, 1.0)), 1.0)
                 }
+                _ => " ",
             };
             text.push_str(cell);
         }
@@ -82,39 +69,28 @@ fn bytes(units: Units, part: bool, value: f64) -> String {
 }
 
 /// Tx and Rx of a history. `part`: only the bytes of work requests are counted.
-pub fn history(state: &State, history: &History, width: usize, height: usize, part: bool) -> Vec<Cell> {
-    if history.tx.is_empty() && history.rx.is_empty() {
-        return vec![Cell::new(
-            "History: nothing moved, or nothing is known",
-            Tone::Dim,
-        )];
+pub(super) fn history(pane: &mut Pane<'_>, history: &History, height: usize, part: bool) {
+    let len = history.tx.len().max(history.rx.len());
+    if len == 0 {
+        return pane.say("History: nothing moved, or nothing is known", Tone::Dim);
     }
-    let units = state.settings.units;
+    let (units, width, glyphs) = (pane.state.settings.units, pane.width, pane.state.glyphs);
     let name = match history.unit {
         "bytes" => units.per_second(),
         "packets" => "pkt/s",
         _ => "WR/s",
     };
-    let unit = |value: f64| {
-        if history.unit == "bytes" {
-            bytes(units, part, value)
-        } else {
-            format::si(value)
-        }
+    let unit = |value: f64| match history.unit {
+        "bytes" => bytes(units, part, value),
+        _ => format::si(value),
     };
-    let minutes = history
-        .tx
-        .len()
-        .max(history.rx.len())
-        .min(width.saturating_sub(MARGIN + 1));
-    let mut out = vec![Cell::new(
-        format!("History, {name}, {minutes} points, newest right"),
-        Tone::Title,
-    )];
+    let points = len.min(width.saturating_sub(MARGIN + 1));
+    let title = format!("History, {name}, {points} points, newest right");
+    pane.add(Cell::new(title, Tone::Title));
     for (name, points, tone) in [("Tx", &history.tx, Tone::Tx), ("Rx", &history.rx, Tone::Rx)] {
-        out.extend(chart(state.glyphs, name, points, unit, width, height, tone));
+        pane.lines
+            .extend(chart(glyphs, name, points, unit, width, height, tone));
     }
-    out
 }
 
 /// Tx and Rx of all ports together, three lines each.
@@ -127,35 +103,23 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
         "packets"
     };
     let total = |side: fn(&History) -> &Vec<Option<f64>>| {
-        let of: Vec<_> = ports
-            .iter()
-            .filter(|p| p.history.unit == unit)
-            .map(|p| side(&p.history))
-            .collect();
-        let len = of.iter().map(|h| h.len()).max().unwrap_or(0);
-        let mut sum: Vec<Option<f64>> = vec![None; len];
-        for history in of {
-            let start = len - history.len();
-            for (at, value) in history.iter().enumerate() {
-                if let Some(value) = value {
-                    *sum[start + at].get_or_insert(0.0) += value;
-                }
-            }
-        }
-        sum
+        let ports = ports.iter().filter(|port| port.history.unit == unit);
+        let all: Vec<_> = ports.map(|port| side(&port.history)).collect();
+        let len = all.iter().map(|points| points.len()).max().unwrap_or(0);
+        let sum = |ago: usize| {
+            let points = all
+                .iter()
+                .filter_map(|points| points.iter().rev().nth(ago).copied()?);
+            points.reduce(|a, b| a + b)
+        };
+        (0..len).rev().map(sum).collect::<Vec<_>>()
     };
     let units = state.settings.units;
     let part = !ports.iter().any(counts_bytes);
-    let text = |value: f64| {
-        if unit == "bytes" {
-            let rate = bytes(units, part, value);
-            if rate == format::UNKNOWN {
-                return rate;
-            }
-            format!("{rate}{}", units.per_second())
-        } else {
-            format!("{}pkt/s", format::si(value))
-        }
+    let text = |value: f64| match (unit, bytes(units, part, value)) {
+        ("bytes", rate) if rate == format::UNKNOWN => rate,
+        ("bytes", rate) => format!("{rate}{}", units.per_second()),
+        _ => format!("{}pkt/s", format::si(value)),
     };
     let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);
     let rx = total(|h| &h.rx);
@@ -164,35 +128,24 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
 }
 
 /// A log2 histogram as bars, without the empty buckets at its ends.
-pub fn histogram(glyphs: &Glyphs, latency: &Latency, width: usize) -> Vec<Cell> {
-    let used = || latency.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
-    let (Some((first, _)), Some((last, _))) = (used().next(), used().next_back()) else {
-        return Vec::new();
-    };
-    let most = latency.buckets.iter().copied().max().unwrap_or(1).max(1);
+pub(super) fn histogram(pane: &mut Pane<'_>, latency: &Latency) {
+    let most = latency.buckets.iter().copied().max().unwrap_or(0);
     let sum: u64 = latency.buckets.iter().sum();
-    let room = width.saturating_sub(32).clamp(4, 60);
-    (first..=last)
-        .map(|at| {
-            let count = latency.buckets[at];
-            let edge = |bit: usize| {
-                format::nanos(
-                    1u64.checked_shl(u32::try_from(bit).unwrap_or(63))
-                        .unwrap_or(u64::MAX),
-                )
-            };
-            let (full, track) = glyphs.bar(count as f64 / most as f64, room);
-            Cell::new(format!("{:>6}-{:<6} ", edge(at), edge(at + 1)), Tone::Dim)
-                .and(full, Tone::Rx)
-                .and(track, Tone::Dim)
-                .and(
-                    format!(
-                        " {:>7} {:>4}",
-                        format::count(count),
-                        format::percent(count as f64 / sum as f64)
-                    ),
-                    Tone::Normal,
-                )
-        })
-        .collect()
+    let room = pane.width.saturating_sub(32).clamp(4, 60);
+    let used = |count: &u64| *count > 0;
+    let first = latency.buckets.iter().position(used).unwrap_or(0);
+    let end = latency.buckets.iter().rposition(used).map_or(0, |last| last + 1);
+    for (at, count) in latency.buckets.iter().enumerate().take(end).skip(first) {
+        let edge = |bit: usize| {
+            format::nanos(
+                1u64.checked_shl(u32::try_from(bit).unwrap_or(63))
+                    .unwrap_or(u64::MAX),
+            )
+        };
+        let (full, track) = pane.state.glyphs.bar(*count as f64 / most as f64, room);
+        let share = format::percent(*count as f64 / sum as f64);
+        let line = Cell::new(format!("{:>6}-{:<6} ", edge(at), edge(at + 1)), Tone::Dim);
+        let line = line.and(full, Tone::Rx).and(track, Tone::Dim);
+        pane.add(line.and(format!(" {:>7} {share:>4}", format::count(*count)), Tone::Normal));
+    }
 }

@@ -3,44 +3,40 @@
 use rdmatop_model::findings::Finding;
 
 use super::super::columns::{Cell, finding_tone};
-use super::super::state::State;
+use super::super::format;
 use super::super::text;
 use super::super::theme::Tone;
-use super::long;
+use super::Pane;
 
-pub(super) fn lines(state: &State, found: &Finding, width: usize) -> Vec<Cell> {
-    let tone = finding_tone(found.severity);
-    let mut out = Cell::lines(&found.verdict, width, tone);
-    let when = found.when(state.snapshot.mono_ns);
-    out.push(Cell::new("when  ", Tone::Dim).and(format!("{when} ({})", found.severity.name()), Tone::Normal));
+pub(super) fn fill(pane: &mut Pane<'_>, found: &Finding) {
+    let snapshot = &pane.state.snapshot;
+    pane.say(&found.verdict, finding_tone(found.severity));
+    pane.long(
+        "when ",
+        &format!("{} ({})", found.when(snapshot.mono_ns), found.severity.name()),
+    );
     for fact in &found.evidence {
-        out.extend(long("seen ", fact, width));
+        pane.long("seen ", fact);
     }
-    out.extend(long("why  ", found.why, width));
+    pane.long("why  ", found.why);
     let steps: Vec<_> = found.steps().collect();
     for (at, step) in steps.iter().enumerate() {
         let name = if at == 0 { "do   " } else { "     " };
         if at == 0 && steps.len() > 1 {
-            let lines = text::wrap_command(step, width.saturating_sub(6));
-            let heads = std::iter::once(name).chain(std::iter::repeat("     "));
-            out.extend(
-                heads
-                    .zip(lines)
-                    .map(|(head, line)| Cell::new(format!("{head} "), Tone::Dim).and(line, Tone::Normal)),
-            );
+            for (at, line) in text::wrap_command(step, pane.width.saturating_sub(6))
+                .iter()
+                .enumerate()
+            {
+                let head = if at == 0 { "do    " } else { "      " };
+                pane.add(Cell::new(head, Tone::Dim).and(line.clone(), Tone::Normal));
+            }
         } else {
-            out.extend(long(name, step, width));
+            pane.long(name, step);
         }
     }
-    out.extend(long(found.end(), &format!("when {}", found.fixed), width));
-    let victims = state
-        .snapshot
-        .processes
-        .iter()
-        .filter(|row| found.victims.contains(&row.uid));
-    for row in victims {
-        let pid = row.pid.map(|pid| format!(" ({pid})")).unwrap_or_default();
-        out.extend(long("whom ", &format!("{}{pid}", row.comm), width));
+    pane.long(found.end(), &format!("when {}", found.fixed));
+    let processes = snapshot.processes.iter();
+    for row in processes.filter(|row| found.victims.contains(&row.uid)) {
+        pane.long("whom ", &format::process(&row.comm, row.pid));
     }
-    out
 }

@@ -28,8 +28,7 @@ pub fn title(state: &State) -> String {
     match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Process(_)), Some(at)) => {
             let p = &snapshot.processes[at];
-            p.pid
-                .map_or_else(|| p.comm.to_string(), |pid| format!("{} ({pid})", p.comm))
+            format::process(&p.comm, p.pid)
         }
         (Some(RowKey::Qp(_)), Some(at)) => {
             let q = &snapshot.qps[at];
@@ -40,7 +39,8 @@ pub fn title(state: &State) -> String {
         }
         (Some(RowKey::Verb(..)), Some(at)) => {
             let v = &snapshot.verbs[at];
-            format!("{} by {} ({})", v.verb, v.comm.as_deref().unwrap_or("-"), v.pid)
+            let of = format::process(v.comm.as_deref().unwrap_or("-"), Some(v.pid));
+            format!("{} by {of}", v.verb)
         }
         (Some(RowKey::Event(number)), Some(_)) => format!("event {number}"),
         (Some(RowKey::Probe(_)), Some(at)) => snapshot.health.probes[at].program.clone(),
@@ -49,44 +49,123 @@ pub fn title(state: &State) -> String {
     }
 }
 
+/// The lines of the pane, while they are made.
+pub struct Pane<'a> {
+    state: &'a State,
+    width: usize,
+    lines: Vec<Cell>,
+}
+
 /// Lines of the pane in `width` columns.
 pub fn lines(state: &State, width: usize) -> Vec<Cell> {
+    filled(state, width, fill)
+}
+
+fn filled(state: &State, width: usize, fill: impl FnOnce(&mut Pane<'_>)) -> Vec<Cell> {
+    let lines = Vec::new();
+    let mut pane = Pane { state, width, lines };
+    fill(&mut pane);
+    pane.lines
+}
+
+fn fill(pane: &mut Pane<'_>) {
+    let state = pane.state;
     let snapshot = &state.snapshot;
     match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Process(_)), Some(at)) => process::lines(state, &snapshot.processes[at], width),
-        (Some(RowKey::Qp(_)), Some(at)) => qp::lines(state, &snapshot.qps[at], width),
-        (Some(RowKey::Port(..)), Some(at)) => port::lines(state, &snapshot.ports[at], width),
-        (Some(RowKey::Verb(..)), Some(at)) => verb::lines(state, &snapshot.verbs[at], width),
-        (Some(RowKey::Event(_)), Some(at)) => state
-            .trace
-            .get(at)
-            .map_or_else(Vec::new, |e| event::lines(state, e, width)),
-        (Some(RowKey::Probe(_)), Some(at)) => probe::lines(state, Some(&snapshot.health.probes[at]), width),
-        (Some(RowKey::Finding(..)), Some(at)) => finding::lines(state, &snapshot.findings[at], width),
-        (None, _) if state.tab == super::tab::Tab::Probes => probe::lines(state, None, width),
-        _ => Vec::new(),
+        (Some(RowKey::Process(_)), Some(at)) => process::fill(pane, &snapshot.processes[at]),
+        (Some(RowKey::Qp(_)), Some(at)) => qp::fill(pane, &snapshot.qps[at]),
+        (Some(RowKey::Port(..)), Some(at)) => port::fill(pane, &snapshot.ports[at]),
+        (Some(RowKey::Verb(..)), Some(at)) => verb::fill(pane, &snapshot.verbs[at]),
+        (Some(RowKey::Event(_)), Some(at)) => {
+            state
+                .trace
+                .get(at)
+                .into_iter()
+                .for_each(|event| event::fill(pane, event));
+        }
+        (Some(RowKey::Probe(_)), Some(at)) => probe::fill(pane, Some(&snapshot.health.probes[at])),
+        (Some(RowKey::Finding(..)), Some(at)) => finding::fill(pane, &snapshot.findings[at]),
+        (None, _) if state.tab == super::tab::Tab::Probes => probe::fill(pane, None),
+        _ => {}
     }
+}
+
+impl Pane<'_> {
+    fn add(&mut self, line: Cell) {
+        self.lines.push(line);
+    }
+
+    fn heading(&mut self, text: &'static str) {
+        self.add(Cell::new(text, Tone::Title));
+    }
+
+    /// A text, in as many lines as it takes.
+    fn say(&mut self, text: &str, tone: Tone) {
+        self.lines.extend(Cell::lines(text, self.width, tone));
+    }
+
+    /// `name value  name value ...`.
+    fn facts(&mut self, facts: &[(&str, String)]) {
+        let fact = |(name, value): &(&str, String)| {
+            let mut fact = Cell::new(format!("{name} "), Tone::Dim);
+            fact.0.extend(Cell::value(value.clone()).0);
+            fact
+        };
+        self.row("  ", facts.iter().map(fact));
+    }
+
+    /// Pieces side by side, broken into lines.
+    fn row(&mut self, gap: &'static str, pieces: impl Iterator<Item = Cell>) {
+        let mut line = Cell::default();
+        for piece in pieces {
+            let used = line.width();
+            if used > 0 && used + gap.len() + piece.width() > self.width {
+                self.add(std::mem::take(&mut line));
+            } else if used > 0 {
+                line = line.and(gap, Tone::Normal);
+            }
+            line.0.extend(piece.0);
+        }
+        self.lines.extend((line.width() > 0).then_some(line));
+    }
+
+    /// A long value under its name, wrapped.
+    fn long(&mut self, name: &str, value: &str) {
+        let indent = text::width(name) + 1;
+        let lines = text::wrap(value, self.width.saturating_sub(indent));
+        for (head, line) in iter::once(name).chain(iter::repeat("")).zip(lines) {
+            // Padded by display columns and not by characters, because names may have wide ones.
+            let room = indent - text::width(head);
+            self.add(Cell::new(format!("{head}{:room$}", ""), Tone::Dim).and(line, Tone::Normal));
+        }
+    }
+}
+
+/// Labels and fields of a table: those of the list of counters, or all others.
+fn detailed<R>(
+    table: Table<R>,
+    counters: bool,
+) -> impl Iterator<Item = (&'static str, &'static fields::Field<R>)> {
+    let fields = fields::detailed(table).into_iter();
+    let fields = fields.filter(move |(detail, _)| (detail.place >= COUNTERS) == counters);
+    fields.map(|(detail, field)| (detail.label, field))
 }
 
 /// Label and value of a row's fields that are not in the list of counters.
 fn facts_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, String)> {
-    let fields = fields::detailed(table).into_iter();
-    let plain = fields.filter(|(detail, _)| detail.place < COUNTERS);
     let value = |field: &fields::Field<R>| plain_text(field.meta.unit, &(field.get)(row, &state.snapshot));
-    plain
-        .map(|(detail, field)| (detail.label, value(field)))
+    detailed(table, false)
+        .map(|(label, field)| (label, value(field)))
         .collect()
 }
 
 fn counters_of<R>(state: &State, table: Table<R>, row: &R) -> Vec<(&'static str, Option<Counter>)> {
-    let fields = fields::detailed(table).into_iter();
-    let counts = fields.filter(|(detail, _)| detail.place >= COUNTERS);
     let counter = |field: &fields::Field<R>| match (field.get)(row, &state.snapshot) {
         Value::Total(counter) | Value::Rate(counter) => Some(counter),
         _ => None,
     };
-    counts
-        .map(|(detail, field)| (detail.label, counter(field)))
+    detailed(table, true)
+        .map(|(label, field)| (label, counter(field)))
         .collect()
 }
 
@@ -107,48 +186,4 @@ fn plain_text(unit: Unit, value: &Value<'_>) -> String {
         },
         _ => format::UNKNOWN.to_owned(),
     }
-}
-
-/// `name value  name value ...`, broken into lines of `width`.
-fn facts(width: usize, facts: &[(&str, String)]) -> Vec<Cell> {
-    let mut out = Vec::new();
-    let mut line = Cell::default();
-    let mut used = 0;
-    for (name, value) in facts {
-        let wide = text::width(name) + 1 + text::width(value);
-        if used > 0 && used + 2 + wide > width {
-            out.push(std::mem::take(&mut line));
-            used = 0;
-        }
-        if used > 0 {
-            line.0.push(("  ".into(), Tone::Normal));
-            used += 2;
-        }
-        line.0.push((format!("{name} ").into(), Tone::Dim));
-        line.0.extend(Cell::value(value.clone()).0);
-        used += wide;
-    }
-    if used > 0 {
-        out.push(line);
-    }
-    out
-}
-
-/// A long value under its name, wrapped.
-fn long(name: &str, value: &str, width: usize) -> Vec<Cell> {
-    let indent = text::width(name) + 1;
-    let lines = text::wrap(value, width.saturating_sub(indent));
-    let heads = iter::once(name).chain(iter::repeat(""));
-    heads
-        .zip(lines)
-        .map(|(head, line)| {
-            // Padded by display columns and not by characters, because names may have wide ones.
-            let room = indent - text::width(head);
-            Cell::new(format!("{head}{:room$}", ""), Tone::Dim).and(line, Tone::Normal)
-        })
-        .collect()
-}
-
-fn heading(text: &'static str) -> Cell {
-    Cell::new(text, Tone::Title)
 }

@@ -6,32 +6,31 @@ use rdmatop_model::value::Counter;
 use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
+use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
-use super::{chart, counters_of, facts, facts_of, heading};
+use super::{Pane, chart, counters_of, facts_of};
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::fields::{DEVICE, PORT};
 use rdmatop_model::judgement::counts_bytes;
 
-pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
+pub(super) fn fill(pane: &mut Pane<'_>, p: &PortRow) {
+    let state = pane.state;
     let device = state.snapshot.devices.iter().find(|d| d.uid == p.device_uid);
-    let mut out = facts(width, &facts_of(state, PORT, p));
+    pane.facts(&facts_of(state, PORT, p));
     if let Some(bond) = &p.bond {
-        out.push(heading("Links of its bond           rate   sent/s   recv/s"));
-        out.extend(bond.members.iter().map(|member| link(state, member)));
+        pane.heading("Links of its bond           rate   sent/s   recv/s");
+        pane.lines
+            .extend(bond.members.iter().map(|member| link(state, member)));
         let mode = bond.mode.as_deref().unwrap_or("not known");
-        out.extend(Cell::lines(
-            &format!("Mode of the bond: {mode}."),
-            width,
-            Tone::Dim,
-        ));
+        pane.say(&format!("Mode of the bond: {mode}."), Tone::Dim);
     }
     if let Some(d) = device {
         if d.state == Some(DeviceState::Removing) {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
-            out.extend(Cell::lines(why, width, Tone::Bad));
+            pane.say(why, Tone::Bad);
         }
-        out.extend(elsewhere(d, p, width));
+        elsewhere(pane, d, p);
         let mut of_device = facts_of(state, DEVICE, d);
         for (what, _, limit) in d.headroom() {
             if let (Some(limit), Some((_, value))) =
@@ -40,7 +39,7 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
                 *value = format!("{value} of {}", format::exact(limit));
             }
         }
-        out.extend(facts(width, &of_device));
+        pane.facts(&of_device);
     }
     let unexplained = state.snapshot.judgement.unexplained.iter();
     for one in unexplained.filter(|one| one.device == p.device && one.port == p.port) {
@@ -48,20 +47,16 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             "It moves data without a queue pair that the kernel lists: {}.",
             one.cause.reason()
         );
-        out.extend(Cell::lines(&line, width, Tone::Warn));
+        pane.say(&line, Tone::Warn);
     }
     let unobserved = &state.snapshot.judgement.unobserved;
     for unobserved in unobserved.iter().filter(|u| u.device == p.device) {
-        out.extend(Cell::lines(
-            &format!("Not observable: {unobserved}"),
-            width,
-            Tone::Dim,
-        ));
+        pane.say(&format!("Not observable: {unobserved}"), Tone::Dim);
     }
-    out.extend(chart::history(state, &p.history, width, 3, !counts_bytes(p)));
+    chart::history(pane, &p.history, 3, !counts_bytes(p));
     if p.history.unit == "bytes" && !counts_bytes(p) {
         let why = "Bytes of work requests here; what peers write and read by RDMA is in the packets only.";
-        out.extend(Cell::lines(why, width, Tone::Dim));
+        pane.say(why, Tone::Dim);
     }
     let counters = counters_of(state, PORT, p);
     let known: Vec<_> = counters
@@ -69,35 +64,26 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
         .filter_map(|(name, c)| Some((name, c.as_ref()?)))
         .collect();
     if !known.is_empty() {
-        out.push(heading(COUNTERS));
-        out.extend(known.iter().map(|(name, c)| counter(name, c)));
+        pane.heading(COUNTERS);
+        pane.lines.extend(known.iter().map(|(name, c)| counter(name, c)));
     }
     if known.iter().any(|(_, c)| c.partial) {
         let why = "> at least: a counter of the sum could not be read.";
-        out.push(Cell::new(why, Tone::Warn));
+        pane.say(why, Tone::Warn);
     }
     if !p.gauges.is_empty() {
-        out.push(heading("Of the driver, as it is now"));
+        pane.heading("Of the driver, as it is now");
     }
     for gauge in &p.gauges {
         let source = format!("{:?}", gauge.source).to_lowercase();
-        let line = Cell::new(
-            format!("{:<24}{:>29}", gauge.name, format::exact(gauge.value)),
-            Tone::Normal,
-        );
-        out.push(explained(
-            line.and(format!("  {source}"), Tone::Dim),
-            gauge.help,
-            width,
-        ));
+        let line = format!("{:<24}{:>29}", gauge.name, format::exact(gauge.value));
+        let line = Cell::new(line, Tone::Normal).and(format!("  {source}"), Tone::Dim);
+        pane.add(explained(line, gauge.help, pane.width));
     }
     if p.counters.is_empty() {
-        out.push(Cell::new("The provider has no counters.", Tone::Dim));
-        return out;
+        return pane.say("The provider has no counters.", Tone::Dim);
     }
-    out.push(heading(
-        "Of the driver, as it counts   per second        total  source",
-    ));
+    pane.heading("Of the driver, as it counts   per second        total  source");
     // Counters that move come first; otherwise they are in the provider's order.
     let moving = |c: &rdmatop_model::value::Counter| c.rate.is_some_and(|r| r > 0.0);
     let (live, still): (Vec<_>, Vec<_>) = p.counters.iter().partition(|c| moving(&c.counter));
@@ -107,9 +93,8 @@ pub(super) fn lines(state: &State, p: &PortRow, width: usize) -> Vec<Cell> {
             Some(bytes) => line.and(format!(", words of {bytes} bytes"), Tone::Dim),
             None => line,
         };
-        out.push(explained(line, c.help, width));
+        pane.add(explained(line, c.help, pane.width));
     }
-    out
 }
 
 /// A link of a bond, and what passes it.
@@ -130,25 +115,20 @@ fn link(state: &State, member: &Member) -> Cell {
 
 /// A counter's line, followed by what the counter means if there is room.
 fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
-    match help {
-        Some(help) if line.width() + MEANING.len() + help.chars().count() <= width => {
-            line.and(format!("{MEANING}{help}"), Tone::Dim)
-        }
+    match help.map(|help| format!("  {help}")) {
+        Some(help) if line.width() + text::width(&help) <= width => line.and(help, Tone::Dim),
         _ => line,
     }
 }
 
-/// Stands between a counter and what it means.
-const MEANING: &str = "  ";
-
 /// Where a device of another network namespace is, and what is not read there.
-fn elsewhere(d: &DeviceRow, p: &PortRow, width: usize) -> Vec<Cell> {
+fn elsewhere(pane: &mut Pane<'_>, d: &DeviceRow, p: &PortRow) {
     let (Some(netns), Some(pid)) = (d.netns, d.netns_pid) else {
-        return Vec::new();
+        return;
     };
     let whose = d.netns_holder.as_deref().unwrap_or("a process");
     let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
-    let mut out = Cell::lines(&line, width, Tone::Normal);
+    pane.say(&line, Tone::Normal);
     if let Some(netdev) = &p.netdev {
         let there = step!(
             "sudo nsenter -t {} -n ethtool -S {}",
@@ -156,9 +136,8 @@ fn elsewhere(d: &DeviceRow, p: &PortRow, width: usize) -> Vec<Cell> {
             ShellWord::netdev(netdev)
         );
         let line = format!("Pauses and flow control of its interface are not read there: {there}");
-        out.extend(Cell::lines(&line, width, Tone::Dim));
+        pane.say(&line, Tone::Dim);
     }
-    out
 }
 
 #[cfg(test)]
@@ -178,7 +157,7 @@ mod tests {
         let state = State::new(shown, Settings::default(), Tab::Devices, true, Depth::True);
         let of = |device: &str| {
             let port = snapshot.ports.iter().find(|port| &*port.device == device);
-            let lines = lines(&state, port.unwrap(), 200);
+            let lines = super::super::filled(&state, 200, |pane| fill(pane, port.unwrap()));
             lines.iter().map(Cell::text).collect::<Vec<_>>().join("\n")
         };
         let known = of("mlx5_0");

@@ -4,21 +4,20 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rdmatop_base::order::Ordered as _;
+use rdmatop_base::text;
 use rdmatop_model::fields::PROCESS;
 use rdmatop_model::judgement::why_process_is_uncounted;
-use rdmatop_model::snapshot::{CounterGroup, DeviceRow, PortRow, ProcessRow, Unlisted};
-use rdmatop_model::value::{Counter, Known, Source};
+use rdmatop_model::snapshot::{CounterGroup, DeviceRow, ProcessRow, Unlisted};
+use rdmatop_model::value::{Known, Source};
 
-use super::super::columns::Cell;
 use super::super::format;
 use super::super::state::State;
 use super::super::theme::{Tone, stuck_tone};
-use super::{chart, facts, facts_of, heading, long, traffic};
+use super::{Pane, chart, facts_of, traffic};
 
 /// The other ends of the process's QPs, those with most QPs first.
-fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
-    const SHOWN: usize = 6;
-    let snapshot = &state.snapshot;
+fn peers(pane: &mut Pane<'_>, p: &ProcessRow) {
+    let snapshot = &pane.state.snapshot;
     let mut ends: BTreeMap<String, u64> = BTreeMap::new();
     let own = snapshot.qps.iter().filter(|qp| qp.process_uid == Some(p.uid));
     for peer in own.filter_map(|qp| snapshot.peer(qp)) {
@@ -26,22 +25,15 @@ fn peers(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
     }
     let mut ends: Vec<_> = ends.into_iter().collect();
     ends.order_by_key(|(_, qps)| Reverse(*qps));
-    let names = ends.iter().take(SHOWN).map(|(name, qps)| match qps {
-        1 => name.clone(),
+    let ends = ends.into_iter().map(|(name, qps)| match qps {
+        1 => name,
         qps => format!("{name} ({qps} QPs)"),
     });
-    let mut line = names.collect::<Vec<_>>().join(", ");
-    match ends.len() {
-        0 => return Vec::new(),
-        all if all > SHOWN => line = format!("{line} and {} more", all - SHOWN),
-        _ => {}
-    }
-    long("peers", &line, width)
+    pane.long("peers", &text::names(&ends.collect::<Vec<_>>()));
 }
 
 /// A counter of the NIC, and what it has counted of the QPs that are bound to it.
-fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
-    const SHOWN: usize = 8;
+fn bound_counter(pane: &mut Pane<'_>, group: &CounterGroup) {
     let CounterGroup {
         device,
         port,
@@ -49,23 +41,17 @@ fn bound_counter(group: &CounterGroup, width: usize) -> Vec<Cell> {
         mode,
         ..
     } = group;
-    let mut out = vec![heading(
-        "Of the NIC, for bound QPs      per second        total  source",
-    )];
-    let numbers: Vec<_> = group.qps.iter().take(SHOWN).map(ToString::to_string).collect();
-    let mut qps = numbers.join(", ");
-    if group.qps.len() > SHOWN {
-        qps = format!("{qps} and {} more", group.qps.len() - SHOWN);
-    }
+    pane.heading("Of the NIC, for bound QPs      per second        total  source");
+    let qps: Vec<_> = group.qps.iter().map(ToString::to_string).collect();
+    let qps = text::names(&qps);
     let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
-    out.extend(Cell::lines(&line, width, Tone::Dim));
+    pane.say(&line, Tone::Dim);
     let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
-    out.extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
+    pane.lines
+        .extend(some.iter().map(|c| traffic::counter(&c.name, &c.counter)));
     if !none.is_empty() {
-        let line = format!("{} more stand at 0.", none.len());
-        out.push(Cell::new(line, Tone::Dim));
+        pane.say(&format!("{} more stand at 0.", none.len()), Tone::Dim);
     }
-    out
 }
 
 /// How the process's bytes are known, if they are those of its ports.
@@ -109,29 +95,10 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
-        "0-n, between 0 and n: TX and RX are what its ports moved, and {} may have moved a part of it.",
+        "0-n, between 0 and n: TX and RX are what its ports moved, less what the NIC counted for others, and {} may have \
+         moved a part of it.",
         names(others().filter(may_share))
     );
-    // Where it is less than its ports moved, that may be for what bound counters have of others.
-    let of_ports = |way: fn(&PortRow) -> Option<Counter>| {
-        let ports = state.snapshot.ports.iter();
-        let ports = ports.filter(|port| p.devices.contains(&port.device));
-        ports.map(|port| way(port)?.rate).sum::<Option<f64>>()
-    };
-    let moved = [of_ports(|port| port.tx_bytes), of_ports(|port| port.rx_bytes)];
-    let is_less = moved.iter().zip(&counters).any(|(moved, counter)| {
-        let rates = moved.zip(counter.as_ref().and_then(|counter| counter.rate));
-        rates.is_some_and(|(moved, own)| own > 0.0 && own < moved * 0.999)
-    });
-    let counted = |other: &&ProcessRow| !other.hw_counters.is_empty() && may_share(other);
-    let less = if is_less && others().any(|other| counted(&other)) {
-        format!(
-            " What the NIC counted for the QPs of {} may be taken off.",
-            names(others().filter(counted))
-        )
-    } else {
-        String::new()
-    };
     let seconds = state.delay.as_secs_f64();
     let mut ports = state.snapshot.ports.iter();
     let goes_round = ports.any(|port| p.devices.contains(&port.device) && port.psns_may_go_round(seconds));
@@ -163,47 +130,34 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     } else {
         String::new()
     };
-    Some(line + &less + &reason + round)
+    Some(line + &reason + round)
 }
 
 /// Names of processes in a sentence.
-fn names<'a>(mut rows: impl Iterator<Item = &'a ProcessRow>) -> String {
-    const SHOWN: usize = 4;
-    let named = rows.by_ref().take(SHOWN).map(|row| match row.pid {
-        Some(pid) => format!("{} ({pid})", row.comm),
-        None => row.comm.to_string(),
-    });
-    let named: Vec<_> = named.collect();
-    match (named.is_empty(), rows.count()) {
-        (true, _) => "others".to_owned(),
-        (false, 0) => named.join(", "),
-        (false, more) => format!("{} and {more} more", named.join(", ")),
+fn names<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> String {
+    let named = rows.map(|row| format::process(&row.comm, row.pid));
+    match text::names(&named.collect::<Vec<_>>()) {
+        none if none.is_empty() => "others".to_owned(),
+        names => names,
     }
 }
 
-pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
-    let mut out = Vec::new();
+pub(super) fn fill(pane: &mut Pane<'_>, p: &ProcessRow) {
+    let state = pane.state;
     if p.exited {
-        out.push(Cell::new(
-            "It has ended; its objects or counters remain.",
-            Tone::Warn,
-        ));
+        pane.say("It has ended; its objects or counters remain.", Tone::Warn);
     }
     if !p.kernel && p.pid.is_none() {
-        out.push(Cell::new(
+        pane.say(
             "Its creator has ended and another process holds the verbs file: the kernel reports no owner.",
             Tone::Warn,
-        ));
+        );
     }
-    for found in state
-        .snapshot
-        .findings
-        .iter()
-        .filter(|found| found.concerns_process(p.uid))
-    {
+    let findings = state.snapshot.findings.iter();
+    for found in findings.filter(|found| found.concerns_process(p.uid)) {
         let line = format!("{}. {}", found.verdict, found.next);
         let tone = super::super::columns::finding_tone(found.severity);
-        out.extend(Cell::lines(&line, width, tone));
+        pane.say(&line, tone);
     }
     if let Some((count, why)) = state.snapshot.judgement.stuck_of(p.uid) {
         let line = format!(
@@ -211,44 +165,38 @@ pub(super) fn lines(state: &State, p: &ProcessRow, width: usize) -> Vec<Cell> {
             format::count(count),
             why.sentence(state.snapshot.mono_ns)
         );
-        out.extend(Cell::lines(&line, width, stuck_tone(why)));
+        pane.say(&line, stuck_tone(why));
     }
-    out.extend(peers(state, p, width));
+    peers(pane, p);
     // Values that may be long have lines of their own.
     let (long_ones, short): (Vec<_>, Vec<_>) = facts_of(state, PROCESS, p)
         .into_iter()
         .partition(|(label, _)| ["links", "job", "cgroup", "command"].contains(label));
-    out.extend(facts(width, &short));
+    pane.facts(&short);
     if let Some(words) = p.devx_words() {
-        out.extend(long("past the kernel", &words, width));
+        pane.long("past the kernel", &words);
     }
-    out.extend(chart::history(state, &p.history, width, 2, false));
+    chart::history(pane, &p.history, 2, false);
     for (label, value) in long_ones.iter().filter(|(_, value)| value != format::UNKNOWN) {
-        out.extend(long(label, value, width));
+        pane.long(label, value);
     }
     if let Some(line) = by_ports(state, p) {
-        out.extend(Cell::lines(&line, width, Tone::Dim));
+        pane.say(&line, Tone::Dim);
     }
-    out.extend(traffic::lines(
-        state,
-        (PROCESS, p),
-        &p.traffic,
-        why_process_is_uncounted(&state.snapshot, p).as_slice(),
-        width,
-    ));
+    let unknown = why_process_is_uncounted(&state.snapshot, p);
+    traffic::fill(pane, (PROCESS, p), &p.traffic, unknown.as_slice());
     for group in &p.hw_counters {
-        out.extend(bound_counter(group, width));
+        bound_counter(pane, group);
     }
     if let Some(libraries) = p.libraries.as_ref().filter(|l| !l.is_empty()) {
-        out.extend(long("libraries", &libraries.join(" "), width));
+        pane.long("libraries", &libraries.join(" "));
     }
     if let Some(environ) = p.environ.as_ref().filter(|e| !e.is_empty()) {
-        out.push(heading("Environment"));
+        pane.heading("Environment");
         for (name, value) in environ {
-            out.extend(long(&format!("{name}="), value, width));
+            pane.long(&format!("{name}="), value);
         }
     }
-    out
 }
 
 #[cfg(test)]
@@ -261,6 +209,7 @@ mod tests {
     use crate::tui::theme::Depth;
     use rdmatop_model::snapshot::Snapshot;
     use rdmatop_model::testkit::situations::ALL;
+    use rdmatop_model::value::Counter;
 
     fn said(situation: &str, pid: u32) -> String {
         said_after(situation, pid, |_| {})
@@ -307,33 +256,6 @@ mod tests {
             late.contains("UCX") && late.contains("starts while rdmatop runs"),
             "{late}"
         );
-        assert!(!late.contains("taken off"), "{late}");
-        // Of another a part was counted.
-        let less = said_after("eight-16-came-later", 7103, |snapshot| {
-            let bound = CounterGroup {
-                device: "mlx5_0".into(),
-                port: 1,
-                id: 7,
-                mode: "auto pid".into(),
-                qps: Arc::default(),
-                counters: Vec::new(),
-            };
-            for row in &mut snapshot.facts.processes {
-                match row.pid {
-                    Some(7100) => row.hw_counters.push(bound.clone()),
-                    Some(7103) => {
-                        let sent = row.traffic.tx_bytes.as_mut().unwrap();
-                        // Bounds are of all eight NICs here.
-                        sent.rate = sent.rate.map(|rate| rate / 20.0);
-                    }
-                    _ => {}
-                }
-            }
-        });
-        assert!(
-            less.contains("What the NIC counted for the QPs of all_reduce_perf (7100) may be taken off."),
-            "{less}"
-        );
         // Packets of 800 Gb/s both ways.
         let fast = |rate: f64| {
             said_after("eight-16-came-later", 7103, |snapshot| {
@@ -345,7 +267,8 @@ mod tests {
         };
         assert!(fast(24e6).contains("A shorter --delay may give shares."));
         assert!(!fast(12e6).contains("--delay"));
-        let line = "0-n, between 0 and n: TX and RX are what its ports moved, and ucx_perftest (7700) may have moved a part of it.";
+        let line = "0-n, between 0 and n: TX and RX are what its ports moved, less what the NIC counted for others, and \
+                    ucx_perftest (7700) may have moved a part of it.";
         assert_eq!(said("eight-17-devx", 7100), line);
         // A call was counted whose record was lost.
         let made = said_after("eight-17-devx", 7100, |snapshot| {

@@ -8,64 +8,40 @@ use rdmatop_model::value::Counter;
 
 use super::super::columns::Cell;
 use super::super::format;
-use super::super::state::State;
 use super::super::theme::Tone;
-use super::{chart, counters_of, facts, heading};
+use super::{Pane, chart, counters_of};
 
 /// Every counter, opcodes, statuses and latency. `unknown` says why some or all of them are unknown.
-pub(super) fn lines<R>(
-    state: &State,
-    (table, row): (Table<R>, &R),
-    t: &Traffic,
-    unknown: &[Cause],
-    width: usize,
-) -> Vec<Cell> {
-    let rows = counters_of(state, table, row);
-    let mut out = Vec::new();
+pub(super) fn fill<R>(pane: &mut Pane<'_>, (table, row): (Table<R>, &R), t: &Traffic, unknown: &[Cause]) {
+    let rows = counters_of(pane.state, table, row);
     if rows.iter().all(|(_, c)| c.is_none()) {
-        let why = match unknown.first() {
-            Some(cause) => format!("Traffic: not observable: {}", sentence(cause)),
-            None => "Traffic: not known.".to_owned(),
-        };
-        out.extend(Cell::lines(&why, width, Tone::Warn));
+        let why = unknown
+            .first()
+            .map(|cause| format!("not observable: {}", sentence(cause)));
+        let why = why.unwrap_or_else(|| "not known.".to_owned());
+        pane.say(&format!("Traffic: {why}"), Tone::Warn);
     } else {
-        out.push(heading(COUNTERS));
+        pane.heading(COUNTERS);
         let known = rows.iter().filter_map(|(name, c)| Some((*name, (*c).as_ref()?)));
-        out.extend(known.map(|(name, c)| counter(name, c)));
-        let missing: Vec<_> = rows
-            .iter()
-            .filter(|(_, c)| c.is_none())
-            .map(|(n, _)| *n)
-            .collect();
+        pane.lines.extend(known.map(|(name, c)| counter(name, c)));
+        let missing = rows.iter().filter(|(_, c)| c.is_none());
+        let missing: Vec<_> = missing.map(|(name, _)| *name).collect();
         if !missing.is_empty() {
-            out.extend(super::long("not observable:", &missing.join(", "), width));
+            pane.long("not observable:", &missing.join(", "));
         }
         for cause in unknown {
-            out.extend(Cell::lines(
-                &format!("{}: {}", cause.what, sentence(cause)),
-                width,
-                Tone::Dim,
-            ));
+            pane.say(&format!("{}: {}", cause.what, sentence(cause)), Tone::Dim);
         }
     }
     if !t.by_opcode.is_empty() {
-        out.push(heading(
-            "Opcode                    per second            total        bytes",
-        ));
-        for row in &t.by_opcode {
-            out.push(
-                Cell::new(format!("{:<24}", row.opcode), Tone::Strong)
-                    .and(format!("{:>12}", format::rate(Some(&row.wr))), Tone::Tx)
-                    .and(
-                        format!(
-                            "{:>17}{:>13}",
-                            format::exact(row.wr.total),
-                            format::count(row.bytes.total)
-                        ),
-                        Tone::Normal,
-                    ),
-            );
-        }
+        pane.heading("Opcode                    per second            total        bytes");
+    }
+    for row in &t.by_opcode {
+        let (rate, total) = (format::rate(Some(&row.wr)), format::exact(row.wr.total));
+        let line =
+            Cell::new(format!("{:<24}", row.opcode), Tone::Strong).and(format!("{rate:>12}"), Tone::Tx);
+        let bytes = format::count(row.bytes.total);
+        pane.add(line.and(format!("{total:>17}{bytes:>13}"), Tone::Normal));
     }
     for row in &t.by_status {
         let tone = if row.status.0 == 0 {
@@ -73,23 +49,13 @@ pub(super) fn lines<R>(
         } else {
             Tone::Bad
         };
-        out.push(
-            Cell::new(format!("{:<24}", row.status), tone)
-                .and(
-                    format!(
-                        "{:>12}{:>17}",
-                        format::rate(Some(&row.cqes)),
-                        format::exact(row.cqes.total)
-                    ),
-                    tone,
-                )
-                .and("  completions", Tone::Dim),
-        );
+        let (rate, total) = (format::rate(Some(&row.cqes)), format::exact(row.cqes.total));
+        let line = Cell::new(format!("{:<24}{rate:>12}{total:>17}", row.status), tone);
+        pane.add(line.and("  completions", Tone::Dim));
     }
     if let Some(latency) = &t.latency {
-        out.extend(self::latency(state, "Post to completion", latency, width));
+        self::latency(pane, "Post to completion", latency);
     }
-    out
 }
 
 /// Heading over lines of [`counter`].
@@ -97,28 +63,19 @@ pub(super) const COUNTERS: &str = "Counter                   per second         
 
 pub(super) fn counter(name: &str, c: &Counter) -> Cell {
     let source = format!("{:?}", c.source).to_lowercase();
-    let moving = c.rate.is_some_and(|r| r > 0.0);
-    Cell::new(
-        format!("{name:<24}"),
-        if moving { Tone::Strong } else { Tone::Normal },
-    )
-    .and(
-        format!("{:>12}", format::rate(Some(c))),
-        if c.rate.is_some() { Tone::Normal } else { Tone::Dim },
-    )
-    .and(
-        format!(
-            "{:>17}",
-            format!("{}{}", format::total_mark(c), format::exact(c.total))
-        ),
-        Tone::Normal,
-    )
-    .and(format!("  {source}"), Tone::Dim)
+    let moves = c.rate.is_some_and(|rate| rate > 0.0);
+    let of_name = if moves { Tone::Strong } else { Tone::Normal };
+    let of_rate = if c.rate.is_some() { Tone::Normal } else { Tone::Dim };
+    let total = format!("{}{}", format::total_mark(c), format::exact(c.total));
+    Cell::new(format!("{name:<24}"), of_name)
+        .and(format!("{:>12}", format::rate(Some(c))), of_rate)
+        .and(format!("{total:>17}"), Tone::Normal)
+        .and(format!("  {source}"), Tone::Dim)
 }
 
 /// Numbers and histogram.
-pub(super) fn latency(state: &State, name: &'static str, latency: &Latency, width: usize) -> Vec<Cell> {
-    let mut out = vec![heading(name)];
+pub(super) fn latency(pane: &mut Pane<'_>, name: &'static str, latency: &Latency) {
+    pane.heading(name);
     let mut list = vec![
         ("mean", format::known(latency.mean_ns, format::nanos)),
         ("p50", format::below(latency.p50_ns)),
@@ -129,9 +86,8 @@ pub(super) fn latency(state: &State, name: &'static str, latency: &Latency, widt
     if latency.early > 0 {
         list.push(("finished before seen", format::exact(latency.early)));
     }
-    out.extend(facts(width, &list));
-    out.extend(chart::histogram(state.glyphs, latency, width));
-    out
+    pane.facts(&list);
+    chart::histogram(pane, latency);
 }
 
 #[cfg(test)]
@@ -140,6 +96,7 @@ mod tests {
 
     use super::*;
     use crate::tui::settings::Settings;
+    use crate::tui::state::State;
     use crate::tui::tab::Tab;
     use crate::tui::theme::Depth;
     use rdmatop_model::fields::QP;
@@ -177,7 +134,7 @@ mod tests {
                 traffic: Arc::new(traffic.clone()),
                 ..(*state.snapshot.qps[0]).clone()
             };
-            let lines = lines(&state, (QP, &row), traffic, &[], 400);
+            let lines = super::super::filled(&state, 400, |pane| fill(pane, (QP, &row), traffic, &[]));
             lines.iter().map(|line| line.text() + "\n").collect()
         };
         let all = text(&known);

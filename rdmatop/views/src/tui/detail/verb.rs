@@ -4,50 +4,47 @@ use rdmatop_model::snapshot::VerbRow;
 
 use super::super::columns::Cell;
 use super::super::format;
-use super::super::state::State;
 use super::super::theme::Tone;
-use super::{counters_of, heading, traffic};
+use super::{Pane, counters_of, traffic};
 use rdmatop_base::errno;
 use rdmatop_model::fields::VERB;
 
-pub(super) fn lines(state: &State, v: &VerbRow, width: usize) -> Vec<Cell> {
-    let mut out = vec![heading(traffic::COUNTERS)];
-    for (label, counter) in counters_of(state, VERB, v) {
-        out.extend(counter.map(|counter| traffic::counter(label, &counter)));
+pub(super) fn fill(pane: &mut Pane<'_>, v: &VerbRow) {
+    pane.heading(traffic::COUNTERS);
+    for (label, counter) in counters_of(pane.state, VERB, v) {
+        pane.lines
+            .extend(counter.map(|counter| traffic::counter(label, &counter)));
     }
     if v.errors.is_none() {
         let why = "Failures and times are not known: these calls are counted as doorbells of their queue pairs. \
                    --verb-times shows them, at a price for each post.";
-        out.extend(Cell::lines(why, width, Tone::Dim));
+        pane.say(why, Tone::Dim);
     }
     if v.probe {
         let why = "By design: a library asks what the kernel can, or a wait ends without an event.";
-        out.extend(Cell::lines(why, width, Tone::Dim));
+        pane.say(why, Tone::Dim);
     }
     for (number, count) in &v.errnos {
         let name = format!("{} ({number})", errno::text(*number));
         let tone = if v.probe { Tone::Dim } else { Tone::Bad };
-        out.push(Cell::new(
-            format!("  {name:<34}{:>17}", format::exact(*count)),
-            tone,
-        ));
+        let line = format!("  {name:<34}{:>17}", format::exact(*count));
+        pane.add(Cell::new(line, tone));
     }
     match &v.latency {
-        Some(latency) => out.extend(traffic::latency(state, "Time in the kernel", latency, width)),
+        Some(latency) => traffic::latency(pane, "Time in the kernel", latency),
         None if v.errors.is_some() => {
             let why = "The time of this call is a wait and is not measured.";
-            out.extend(Cell::lines(why, width, Tone::Dim));
+            pane.say(why, Tone::Dim);
         }
         None => {}
     }
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use super::super::super::{settings::Settings, tab::Tab, theme::Depth};
+    use super::super::super::{settings::Settings, state::State, tab::Tab, theme::Depth};
     use super::*;
     use rdmatop_model::testkit;
 
@@ -56,7 +53,8 @@ mod tests {
         let state = State::new(snapshot, Settings::default(), Tab::Verbs, true, Depth::True);
         let mut row = state.snapshot.verbs[0].clone();
         change(&mut row);
-        let lines: Vec<String> = lines(&state, &row, 60).iter().map(Cell::text).collect();
+        let lines = super::super::filled(&state, 60, |pane| fill(pane, &row));
+        let lines: Vec<String> = lines.iter().map(Cell::text).collect();
         lines.join("\n")
     }
 

@@ -5,7 +5,7 @@
 //! With two of ratatui's buffers an idle view of 160x50 takes 3.2 M instructions a second, of 1.38 M that
 //! goal G1 allows (docs/performance.md), and 0.7 M with this.
 
-use ratatui::buffer::Buffer;
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
@@ -27,32 +27,24 @@ struct Line {
     marks: Vec<Mark>,
 }
 
-/// A step of drawing a line.
+/// A step of drawing a line: what is done to some of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mark {
-    /// The next `bytes` of the line's text, in at most `room` columns.
-    Text {
-        x: u16,
-        bytes: usize,
-        room: u16,
-        style: Style,
-    },
-    /// A style for what has been drawn there.
-    Style {
-        x: u16,
-        width: u16,
-        style: Style,
-    },
-    /// Erases the area.
-    Blank {
-        x: u16,
-        width: u16,
-    },
-    Select {
-        x: u16,
-        width: u16,
-        style: Style,
-    },
+struct Mark {
+    x: u16,
+    width: u16,
+    style: Style,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// Writes the next so many bytes of the line's text.
+    Text(usize),
+    /// Gives a style to what has been drawn there.
+    Style,
+    /// Erases what has been drawn there.
+    Blank,
+    Select,
 }
 
 impl Canvas {
@@ -68,42 +60,35 @@ impl Canvas {
 
     /// Writes `text` at `x` of line `y`, in at most `room` columns and not beyond the right edge.
     pub(super) fn text(&mut self, x: u16, y: u16, text: &str, room: usize, style: Style) {
-        let room = u16::try_from(room).unwrap_or(u16::MAX);
-        let room = room.min(self.width.saturating_sub(x));
-        let Some(line) = self.lines.get_mut(usize::from(y)) else {
-            return;
-        };
-        if room == 0 || text.is_empty() {
-            return;
+        let area = Rect::new(x, y, u16::try_from(room).unwrap_or(u16::MAX), 1);
+        if !text.is_empty() {
+            self.mark(area, What::Text(text.len()), text, style);
         }
-        line.text.push_str(text);
-        line.marks.push(Mark::Text {
-            x,
-            bytes: text.len(),
-            room,
-            style,
-        });
     }
 
     pub(super) fn style(&mut self, area: Rect, style: Style) {
-        self.mark(area, |x, width| Mark::Style { x, width, style });
+        self.mark(area, What::Style, "", style);
     }
 
     pub(super) fn blank(&mut self, area: Rect) {
-        self.mark(area, |x, width| Mark::Blank { x, width });
+        self.mark(area, What::Blank, "", Style::new());
     }
 
     pub(super) fn select(&mut self, area: Rect, style: Style) {
-        self.mark(area, |x, width| Mark::Select { x, width, style });
+        self.mark(area, What::Select, "", style);
     }
 
-    fn mark(&mut self, area: Rect, mark: impl Fn(u16, u16) -> Mark) {
-        let width = area.width.min(self.width.saturating_sub(area.x));
+    fn mark(&mut self, area: Rect, what: What, text: &str, style: Style) {
+        let (x, width) = (area.x, area.width.min(self.width.saturating_sub(area.x)));
         let lines = self.lines.iter_mut().skip(usize::from(area.y));
-        if width > 0 {
-            lines
-                .take(usize::from(area.height))
-                .for_each(|line| line.marks.push(mark(area.x, width)));
+        for line in lines.take(usize::from(area.height)).filter(|_| width > 0) {
+            line.text.push_str(text);
+            line.marks.push(Mark {
+                x,
+                width,
+                style,
+                what,
+            });
         }
     }
 
@@ -113,90 +98,62 @@ impl Canvas {
         self.ascii == other.ascii && self.width == other.width && self.lines.get(y) == other.lines.get(y)
     }
 
-    /// Makes the cells of line `y` in `buf`, whose line must be blank. Returns how many cells had a character
-    /// replaced.
-    pub fn cells(&self, y: u16, buf: &mut Buffer) -> usize {
+    /// Makes the cells of line `y`, `width` columns wide.
+    pub fn cells(&self, y: u16, width: u16) -> Buffer {
+        let mut buf = Buffer::empty(Rect::new(0, y, width, 1));
         let Some(line) = self.lines.get(usize::from(y)) else {
-            return 0;
+            return buf;
         };
         let mut texts = line.text.as_str();
-        for mark in &line.marks {
-            match *mark {
-                Mark::Text {
-                    x,
-                    bytes,
-                    room,
-                    style,
-                } => {
+        for Mark {
+            x,
+            width,
+            style,
+            what,
+        } in line.marks.iter().copied()
+        {
+            match what {
+                What::Text(bytes) => {
                     let (text, rest) = texts.split_at(bytes);
                     texts = rest;
-                    write(buf, (x, y), text, room, style);
+                    buf.set_stringn(x, y, text, usize::from(width), style);
                 }
-                Mark::Style { x, width, style } => buf.set_style(Rect::new(x, y, width, 1), style),
-                Mark::Blank { x, width } => (x..x + width).for_each(|x| buf[(x, y)].reset()),
-                Mark::Select { x, width, style } => select(buf, x..x + width, y, style),
+                What::Style => buf.set_style(Rect::new(x, y, width, 1), style),
+                What::Blank => (x..x + width).for_each(|x| buf[(x, y)].reset()),
+                What::Select => (x..x + width).for_each(|x| select(&mut buf[(x, y)], style)),
             }
         }
         if !line.text.is_ascii() {
-            self.mend(y, buf);
+            mend(&mut buf);
         }
-        if self.ascii { self.to_ascii(y, buf) } else { 0 }
-    }
-
-    /// Removes each wide character whose right half is covered: a terminal shows it completely or not at all.
-    fn mend(&self, y: u16, buf: &mut Buffer) {
-        for x in 0..self.width {
-            let wide = u16::try_from(text::width(buf[(x, y)].symbol())).unwrap_or(1);
-            let covered = (x + 1..x.saturating_add(wide)).any(|x| {
-                let half = buf.cell((x, y));
-                half.is_none_or(|half| half.symbol() != " ")
-            });
-            if covered {
-                buf[(x, y)].set_symbol(" ");
-            }
+        if self.ascii {
+            // Only names are affected: symbols of the view are ASCII then. Each `?` takes one column, because
+            // the other half of a wide character is a cell of its own.
+            let wrong = buf.content.iter_mut().filter(|cell| !cell.symbol().is_ascii());
+            wrong.for_each(|cell| _ = cell.set_symbol("?"));
         }
-    }
-
-    /// Replaces non-ASCII characters. Symbols of the view are ASCII then, so only names are affected.
-    fn to_ascii(&self, y: u16, buf: &mut Buffer) -> usize {
-        let mut replaced = 0;
-        for x in 0..self.width {
-            let cell = &mut buf[(x, y)];
-            if !cell.symbol().is_ascii() {
-                // Only one column: the other half of a wide character is a cell of its own.
-                cell.set_symbol("?");
-                replaced += 1;
-            }
-        }
-        replaced
+        buf
     }
 }
 
-/// `text` in at most `room` columns. ASCII, which nearly all text is, needs no search for graphemes.
-fn write(buf: &mut Buffer, (x, y): (u16, u16), text: &str, room: u16, style: Style) {
-    if !text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
-        buf.set_stringn(x, y, text, usize::from(room), style);
-        return;
-    }
-    let right = buf.area.right().min(x.saturating_add(room));
-    for (x, at) in (x..right).zip(0..text.len()) {
-        if let Some(symbol) = text.get(at..=at) {
-            buf[(x, y)].set_symbol(symbol).set_style(style);
+/// Removes each wide character whose right half is covered: a terminal shows it completely or not at all.
+fn mend(line: &mut Buffer) {
+    for x in 0..line.content.len() {
+        let mut halves = 1..text::width(line.content[x].symbol());
+        let covered = halves.any(|half| line.content.get(x + half).is_none_or(|half| half.symbol() != " "));
+        if covered {
+            line.content[x].set_symbol(" ");
         }
     }
 }
 
-fn select(buf: &mut Buffer, columns: std::ops::Range<u16>, y: u16, style: Style) {
-    for x in columns {
-        let cell = &mut buf[(x, y)];
-        // Dim or coloured cells are hard to read reversed, so the row is plain text on one background.
-        let keep = cell.modifier & Modifier::BOLD;
-        if style.add_modifier.contains(Modifier::REVERSED) {
-            cell.fg = Color::Reset;
-            cell.modifier = keep;
-        } else {
-            cell.modifier.remove(Modifier::DIM);
-        }
-        cell.set_style(style);
+/// Dim or coloured cells are hard to read reversed, so the row is plain text on one background.
+fn select(cell: &mut Cell, style: Style) {
+    if style.add_modifier.contains(Modifier::REVERSED) {
+        cell.fg = Color::Reset;
+        cell.modifier &= Modifier::BOLD;
+    } else {
+        cell.modifier.remove(Modifier::DIM);
     }
+    cell.set_style(style);
 }

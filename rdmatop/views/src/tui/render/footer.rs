@@ -12,7 +12,7 @@ use super::{Canvas, put};
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let width = usize::from(layout.footer.width);
     let cell = match &state.mode {
-        Mode::Search { .. } => prompt("Search: ", &state.search, width, state),
+        Mode::Search(_) => prompt("Search: ", &state.search, width, state),
         Mode::Filter { input, .. } => prompt("Filter: ", input, width, state),
         _ => match &state.message {
             Some(message) => Cell::new(text::cut(message, width, state.glyphs.cut), Tone::Accent),
@@ -30,7 +30,7 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
         .and("_", Tone::Accent);
     let wide = cell.width();
     let help = match (&state.message, &state.mode) {
-        (Some(message), Mode::Search { .. }) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
+        (Some(message), Mode::Search(_)) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
             let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();
@@ -60,12 +60,12 @@ fn hints(state: &State, width: usize) -> Cell {
         Detail::Full => "Close",
     };
     let freeze = if state.frozen { "Go on" } else { "Freeze" };
-    for (_, word) in &mut hints {
-        match (scope, *word) {
-            (Scope::View, "Detail") => *word = enter,
-            (Scope::View, "Freeze") => *word = freeze,
-            _ => {}
-        }
+    for (_, word) in hints.iter_mut().filter(|_| scope == Scope::View) {
+        *word = match *word {
+            "Detail" => enter,
+            "Freeze" => freeze,
+            word => word,
+        };
     }
     // Room for the hint that tells how to leave is reserved, so it is never cut off.
     let wide = |key: &str, word: &str| text::width(key) + text::width(word) + 3;

@@ -12,7 +12,7 @@ use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::theme::Tone;
 use super::super::{detail, text};
-use super::{Canvas, put, put_clipped};
+use super::{Canvas, put};
 use rdmatop_model::judgement::Sum;
 
 /// A fact: its rank (0 is always shown), and its forms, the longest first.
@@ -33,7 +33,7 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         // Tx above, Rx below, of all ports together.
         let lines = detail::chart::totals(state, usize::from(layout.chart.width));
         for (y, line) in lines.iter().enumerate() {
-            put_clipped(state, canvas, layout.chart, y, line);
+            put(state, canvas, layout.chart, y, line);
         }
     }
 }
@@ -85,14 +85,12 @@ fn named(name: &str, value: String) -> Cell {
 fn ebpf(state: &State) -> Vec<Cell> {
     match &state.snapshot.health.ebpf {
         EbpfState::Starting => vec![Cell::new("eBPF starting", Tone::Warn)],
-        EbpfState::On { datapaths } => match datapaths.how() {
-            Some(how) => vec![
-                Cell::new(format!("eBPF on ({how})"), Tone::Good),
-                Cell::new("eBPF on", Tone::Good),
-            ],
-            // The line of findings says which work requests no program counts, and why.
-            None => vec![Cell::new("eBPF on", Tone::Good)],
-        },
+        // The line of findings says which work requests no program counts, and why.
+        EbpfState::On { datapaths } => {
+            let how = datapaths.how().map(|how| format!("eBPF on ({how})"));
+            let forms = how.into_iter().chain(["eBPF on".to_owned()]);
+            forms.map(|text| Cell::new(text, Tone::Good)).collect()
+        }
         EbpfState::Disabled => vec![Cell::new("eBPF off (--no-ebpf)", Tone::Warn)],
         EbpfState::Unavailable(no) => {
             let why = no.why();
@@ -107,14 +105,6 @@ fn ebpf(state: &State) -> Vec<Cell> {
             }
             forms
         }
-    }
-}
-
-fn ebpf_short(state: &State) -> Cell {
-    match &state.snapshot.health.ebpf {
-        EbpfState::Starting => Cell::new("eBPF..", Tone::Warn),
-        EbpfState::On { .. } => Cell::new("eBPF", Tone::Good),
-        EbpfState::Disabled | EbpfState::Unavailable(_) => Cell::new("no eBPF", Tone::Warn),
     }
 }
 
@@ -138,81 +128,65 @@ fn probes(state: &State) -> Option<Vec<Cell>> {
         cell
     };
     // The number of unsupported probes is left out first; failures stay.
-    let mut forms = vec![form(ok, off)];
-    if off > 0 && ok + partial + broken > 0 {
-        forms.push(form(ok, 0));
-    }
-    if ok > 0 && partial + broken > 0 {
-        forms.push(form(0, 0));
-    }
+    let mut forms = vec![form(ok, off), form(ok, 0), form(0, 0)];
+    forms.retain(|form| form.0.len() > 1);
+    forms.dedup();
     Some(forms)
 }
 
 /// `None` while no program runs: nobody knows then what was missed.
 fn lost(state: &State) -> Option<Fact> {
     let health = &state.snapshot.health;
-    let short = health.counts_are_short();
-    let Some(lost) = health.lost_events else {
-        return short.then(|| (1, vec![Cell::new("counts short", Tone::Bad)]));
-    };
-    if lost == 0 && !short {
+    let (lost, short) = (health.lost_events, health.counts_are_short());
+    if lost == Some(0) && !short {
         let forms = ["0 events", "0"].map(|count| named("tracer lost", count.to_owned()));
         return Some((5, forms.into()));
     }
-    let count = format::count(lost);
+    // Where only counts are short no event is missing, but some counters are too low.
+    let tail = if short { ", counts short" } else { "" };
     let mut forms = Vec::new();
+    if let Some(lost) = lost {
+        let count = format::count(lost);
+        forms.push(format!("tracer lost {count} events{tail}"));
+        forms.push(format!("tracer lost {count}{tail}"));
+    }
     if short {
-        // No event is missing, but some counters are too low.
-        forms.push(Cell::new(
-            format!("tracer lost {count} events, counts short"),
-            Tone::Bad,
-        ));
-        forms.push(Cell::new(format!("tracer lost {count}, counts short"), Tone::Bad));
+        forms.push(match lost {
+            Some(lost @ 1..) => format!("tracer lost {}", format::count(lost)),
+            _ => "counts short".to_owned(),
+        });
     }
-    if lost > 0 {
-        forms.push(Cell::new(format!("tracer lost {count} events"), Tone::Bad));
-        forms.push(Cell::new(format!("tracer lost {count}"), Tone::Bad));
-    } else {
-        forms.push(Cell::new("counts short", Tone::Bad));
-    }
-    Some((1, forms))
+    let cells = forms.into_iter().map(|text| Cell::new(text, Tone::Bad));
+    Some((1, cells.collect())).filter(|(_, forms): &Fact| !forms.is_empty())
 }
 
-fn sum(state: &State, name: &str, sum: Sum, tone: Tone) -> Cell {
-    let Some(rate) = sum.known() else {
-        return Cell::new(format!("{name} -"), Tone::Dim);
-    };
-    // A part of the sum is unknown: the shown value is a lower bound.
-    let floor = if sum.partial { state.glyphs.at_least } else { "" };
-    let value = format!(
-        "{floor}{}{}",
-        format::si(state.settings.units.of_bytes(rate)),
-        state.settings.units.per_second()
-    );
-    Cell::new(format!("{name} "), Tone::Dim).and(value, tone)
+/// The sign of a sum of which a part is unknown: the shown value is a lower bound.
+fn floor(state: &State, partial: bool) -> &'static str {
+    if partial { state.glyphs.at_least } else { "" }
 }
 
-fn requests(state: &State) -> Cell {
-    let sum = state.snapshot.judgement.totals.wr;
-    let floor = if sum.partial { state.glyphs.at_least } else { "" };
-    let text = format::known(sum.known(), |r| format!("{floor}{}/s", format::si(r)));
-    let tone = if sum.known().is_some() {
-        Tone::Normal
-    } else {
-        Tone::Dim
+/// What is sent, received and requested.
+fn flows(state: &State) -> [Cell; 3] {
+    let (units, totals) = (state.settings.units, &state.snapshot.judgement.totals);
+    let flow = |name: &str, sum: Sum, tone: Tone, text: &dyn Fn(f64) -> String| match sum.known() {
+        Some(rate) => Cell::new(format!("{name} "), Tone::Dim)
+            .and(format!("{}{}", floor(state, sum.partial), text(rate)), tone),
+        None => Cell::new(format!("{name} -"), Tone::Dim),
     };
-    Cell::new("WR ", Tone::Dim).and(text, tone)
+    let bytes = |rate| format!("{}{}", format::si(units.of_bytes(rate)), units.per_second());
+    [
+        flow("Tx", totals.tx, Tone::Tx, &bytes),
+        flow("Rx", totals.rx, Tone::Rx, &bytes),
+        flow("WR", totals.wr, Tone::Normal, &|rate| {
+            format!("{}/s", format::si(rate))
+        }),
+    ]
 }
 
 fn states(state: &State) -> Vec<Cell> {
     let totals = &state.snapshot.judgement.totals;
-    let floor = if totals.qps_are_partial {
-        state.glyphs.at_least
-    } else {
-        ""
-    };
-    let count = format::count(totals.qps);
-    let mut head = Cell::new("QPs ", Tone::Dim).and(format!("{floor}{count}"), Tone::Normal);
+    let floor = floor(state, totals.qps_are_partial);
+    let mut head = named("QPs", format!("{floor}{}", format::count(totals.qps)));
     let stuck = state.snapshot.judgement.stuck().len();
     if stuck > 0 {
         let stuck = format::count(stuck as u64);
@@ -224,25 +198,19 @@ fn states(state: &State) -> Vec<Cell> {
         "RTS" => 1,
         _ => 2,
     };
-    let mut states: Vec<_> = totals
-        .states
-        .iter()
-        .map(|row| {
-            let name = row.state.map(|state| state.to_string());
-            (name.unwrap_or_else(|| "state unknown".to_owned()), row.qps)
-        })
-        .collect();
+    let named = totals.states.iter().map(|row| {
+        let name = row.state.map(|state| state.to_string());
+        (name.unwrap_or_else(|| "state unknown".to_owned()), row.qps)
+    });
+    let mut states: Vec<_> = named.collect();
     states.order_by_key(|(name, _)| rank(name));
     let form = |least: u8| {
         let mut cell = head.clone();
         for (at, (name, count)) in states.iter().filter(|(name, _)| rank(name) >= least).enumerate() {
-            let tone = match rank(name) {
-                0 => Tone::Bad,
-                1 => Tone::Good,
-                _ => Tone::Dim,
-            };
+            let tone = [Tone::Bad, Tone::Good, Tone::Dim][usize::from(rank(name))];
+            let gap = if at == 0 { ": " } else { " " };
             cell = cell
-                .and(if at == 0 { ": " } else { " " }, Tone::Dim)
+                .and(gap, Tone::Dim)
                 .and(format!("{} {name}", format::count(*count)), tone);
         }
         cell
@@ -279,15 +247,12 @@ fn uprobes(state: &State) -> Option<Fact> {
     let speed = format::known(uprobes.hits_per_s, |hits| format!("{}/s", format::si(hits)));
     let price = format::known(uprobes.hit_ns, |ns| format!("{ns}ns"));
     let whose = uprobes.pid.map(|pid| format!(" on {pid}")).unwrap_or_default();
-    let cell = |text: String| Cell::new(text, Tone::Accent);
-    Some((
-        0,
-        vec![
-            cell(format!("uprobes{whose} {speed} x {price} = {cores} of a core")),
-            cell(format!("uprobes{whose} {cores} of a core")),
-            cell(format!("uprobes {cores}")),
-        ],
-    ))
+    let forms = [
+        format!("uprobes{whose} {speed} x {price} = {cores} of a core"),
+        format!("uprobes{whose} {cores} of a core"),
+        format!("uprobes {cores}"),
+    ];
+    Some((0, forms.map(|text| Cell::new(text, Tone::Accent)).into()))
 }
 
 /// That rdmatop has changed how QPs are bound to counters. It is never left out.
@@ -298,15 +263,12 @@ fn hw_counters(state: &State) -> Option<Fact> {
         return Some((1, vec![Cell::new("hw counters off", Tone::Warn)]));
     }
     let ports = count(set, "port");
-    let cell = |text: String| Cell::new(text, Tone::Accent);
-    Some((
-        0,
-        vec![
-            cell(format!("hw counters auto,pid on {ports}")),
-            cell(format!("hw counters on {ports}")),
-            cell("hw counters".to_owned()),
-        ],
-    ))
+    let forms = [
+        format!("hw counters auto,pid on {ports}"),
+        format!("hw counters on {ports}"),
+        "hw counters".to_owned(),
+    ];
+    Some((0, forms.map(|text| Cell::new(text, Tone::Accent)).into()))
 }
 
 fn errors(state: &State) -> Option<Fact> {
@@ -342,37 +304,29 @@ fn host(state: &State) -> Vec<Fact> {
 fn sums(state: &State) -> Vec<Fact> {
     let snapshot = &state.snapshot;
     let (devices, ports) = (snapshot.devices.len(), snapshot.ports.len());
-    let mut facts = vec![(
-        5,
-        vec![
-            Cell::value(count(devices, "device")),
-            Cell::value(format!("{devices} dev")),
-        ],
-    )];
+    let forms = [count(devices, "device"), format!("{devices} dev")];
+    let mut facts = vec![(5, forms.map(Cell::value).into())];
     if ports != devices {
         facts.push((6, vec![Cell::value(count(ports, "port"))]));
     }
-    facts.extend([
-        (0, vec![sum(state, "Tx", snapshot.judgement.totals.tx, Tone::Tx)]),
-        (0, vec![sum(state, "Rx", snapshot.judgement.totals.rx, Tone::Rx)]),
-        (2, vec![requests(state)]),
-        (3, states(state)),
-        (1, pace(state)),
-    ]);
+    facts.extend([0, 0, 2].into_iter().zip(flows(state).map(|flow| vec![flow])));
+    facts.extend([(3, states(state)), (1, pace(state))]);
     facts
 }
 
 fn small(state: &State) -> Vec<Fact> {
-    let mut facts = vec![(3, vec![ebpf_short(state)])];
+    let ebpf = match &state.snapshot.health.ebpf {
+        EbpfState::Starting => Cell::new("eBPF..", Tone::Warn),
+        EbpfState::On { .. } => Cell::new("eBPF", Tone::Good),
+        EbpfState::Disabled | EbpfState::Unavailable(_) => Cell::new("no eBPF", Tone::Warn),
+    };
+    let mut facts = vec![(3, vec![ebpf])];
     let stuck = state.snapshot.judgement.stuck().len();
     if stuck > 0 {
         let text = format!("{} stuck", format::count(stuck as u64));
         facts.push((1, vec![Cell::new(text, Tone::Bad)]));
     }
-    let totals = &state.snapshot.judgement.totals;
-    facts.push((0, vec![sum(state, "Tx", totals.tx, Tone::Tx)]));
-    facts.push((0, vec![sum(state, "Rx", totals.rx, Tone::Rx)]));
-    facts.push((5, vec![requests(state)]));
+    facts.extend([0, 0, 5].into_iter().zip(flows(state).map(|flow| vec![flow])));
     facts.extend(lost(state).map(|(rank, forms)| (if rank == 1 { 1 } else { 6 }, forms)));
     if state.frozen {
         facts.push((1, pace(state)));

@@ -1,7 +1,5 @@
 //! The list of keys, made from the table that handles them.
 
-use std::fmt::Write as _;
-
 use super::super::columns::Cell;
 use super::super::keys::{self, BINDINGS};
 use super::super::layout;
@@ -10,7 +8,7 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::{Canvas, more, popup_box, put};
 use crate::line::once::unobserved_alike;
-use rdmatop_model::judgement::Unobserved;
+use rdmatop_base::text::names;
 
 /// Width of the column of keys.
 const KEYS: usize = 14;
@@ -19,102 +17,85 @@ const ABOUT: usize = 58;
 
 /// Every key that works, and what the columns of the tab mean.
 pub(in crate::tui) fn lines(state: &State) -> Vec<Cell> {
+    let (ctx, glyphs) = (state.ctx(), state.glyphs);
     let mut out = vec![Cell::new(
         format!("Columns of {}", state.tab.names()[0]),
         Tone::Title,
     )];
-    let ctx = state.ctx();
     for column in state.spec().columns() {
-        out.extend(wrapped(&column.heading(&ctx), column.about));
+        entry(&mut out, &column.heading(&ctx), column.of.meta.help);
     }
-    let mut groups: Vec<&str> = Vec::new();
+    let title = |title: &'static str| [Cell::default(), Cell::new(title, Tone::Title)];
+    let mut group = "";
     for binding in BINDINGS {
-        if !groups.contains(&binding.group) {
-            groups.push(binding.group);
+        if binding.group != group {
+            group = binding.group;
+            out.extend(title(group));
         }
+        entry(&mut out, &keys::names(binding), binding.about);
     }
-    for group in groups {
-        out.push(Cell::default());
-        out.push(Cell::new(group, Tone::Title));
-        for binding in BINDINGS.iter().filter(|b| b.group == group) {
-            out.push(entry(&keys::names(binding), binding.about));
-        }
+    out.extend(title("Mouse"));
+    for (key, about) in [
+        ("click", "tab; row, again: detail; heading: sort, again: invert"),
+        ("", "the line of a note: 6:Probes; beside a list: close it"),
+        ("wheel", "scroll what is below the pointer"),
+    ] {
+        entry(&mut out, key, about);
     }
-    out.push(Cell::default());
-    out.push(Cell::new("Mouse", Tone::Title));
-    out.push(entry(
-        "click",
-        "tab; row, again: detail; heading: sort, again: invert",
-    ));
-    out.push(entry("", "the line of a note: 6:Probes; beside a list: close it"));
-    out.push(entry("wheel", "scroll what is below the pointer"));
-    out.push(Cell::default());
-    out.push(Cell::new("Signs", Tone::Title));
-    out.push(entry("-", "not known or not observable; never a 0"));
-    out.push(entry("0", "counted, and nothing happened"));
-    out.extend(causes(state));
-    out.extend(wrapped(
-        "~",
-        "in front of a number: derived, not counted; of a process's TX and RX within 5 %",
-    ));
-    out.push(entry("0-n", "between 0 and n: others may have moved a part of n"));
-    out.push(entry(
-        &format!("> {}", state.glyphs.at_least),
-        "in front of a number: at least; a part of it is not known",
-    ));
-    let [cause, victim] = [state.glyphs.cause, state.glyphs.victim].map(|signs| signs.join(" "));
-    out.extend(wrapped(
-        &cause,
-        "FINDING: this process is the cause, or the one to look at; critical, warning",
-    ));
-    out.extend(wrapped(
-        &victim,
-        "FINDING: it suffers from another process, a peer or a port; critical, warning",
-    ));
-    out.push(entry(state.glyphs.meant, "FINDING: what it does may be meant so"));
-    out.extend(wrapped(
-        &format!("2{}", state.glyphs.cause[1]),
-        "the number of the finding in 7:Findings: rows with one number belong together",
-    ));
-    out.push(entry("4!", "QPS: some of these queue pairs are stuck"));
-    out.extend(wrapped(
-        "tracer lost",
-        "events that rdmatop could not take from the kernel; no packets",
-    ));
-    out.push(entry("<16us", "upper edge of a histogram bucket"));
-    out.push(entry("k M G", "1000; Ki Mi Gi: 1024"));
+    out.extend(title("Signs"));
+    entry(&mut out, "-", "not known or not observable; never a 0");
+    entry(&mut out, "0", "counted, and nothing happened");
+    // Why some of it cannot be observed; devices with the same cause share an entry.
+    for (devices, unobserved) in unobserved_alike(&state.snapshot) {
+        let about = format!("{}: {}", names(&devices), unobserved.what());
+        entry(&mut out, "", &about);
+    }
+    let [cause, victim] = [glyphs.cause, glyphs.victim].map(|signs| signs.join(" "));
+    let (least, number) = (format!("> {}", glyphs.at_least), format!("2{}", glyphs.cause[1]));
+    for (key, about) in [
+        (
+            "~",
+            "in front of a number: derived, not counted; of a process's TX and RX within 5 %",
+        ),
+        ("0-n", "between 0 and n: others may have moved a part of n"),
+        (
+            least.as_str(),
+            "in front of a number: at least; a part of it is not known",
+        ),
+        (
+            cause.as_str(),
+            "FINDING: this process is the cause, or the one to look at; critical, warning",
+        ),
+        (
+            victim.as_str(),
+            "FINDING: it suffers from another process, a peer or a port; critical, warning",
+        ),
+        (glyphs.meant, "FINDING: what it does may be meant so"),
+        (
+            number.as_str(),
+            "the number of the finding in 7:Findings: rows with one number belong together",
+        ),
+        ("4!", "QPS: some of these queue pairs are stuck"),
+        (
+            "tracer lost",
+            "events that rdmatop could not take from the kernel; no packets",
+        ),
+        ("<16us", "upper edge of a histogram bucket"),
+        ("k M G", "1000; Ki Mi Gi: 1024"),
+    ] {
+        entry(&mut out, key, about);
+    }
     out
 }
 
-/// Why some of it cannot be observed; devices with the same cause share an entry.
-fn causes(state: &State) -> Vec<Cell> {
-    const NAMED: usize = 3;
-    let told = |(devices, unobserved): (Vec<&str>, &Unobserved)| {
-        let more = devices.len().saturating_sub(NAMED);
-        let named: Vec<&str> = devices.into_iter().take(NAMED).collect();
-        let mut named = named.join(", ");
-        if more > 0 {
-            let _ = write!(named, " and {more} more");
-        }
-        wrapped("", &format!("{named}: {}", unobserved.what()))
-    };
-    unobserved_alike(&state.snapshot)
-        .into_iter()
-        .flat_map(told)
-        .collect()
-}
-
-/// An entry whose text may take several lines.
-fn wrapped(key: &str, about: &str) -> Vec<Cell> {
-    let lines = text::wrap(about, ABOUT).into_iter().enumerate();
-    lines
-        .map(|(at, line)| entry(if at == 0 { key } else { "" }, &line))
-        .collect()
-}
-
-fn entry(key: &str, about: &str) -> Cell {
-    let pad = KEYS.saturating_sub(text::width(key));
-    Cell::new(format!("  {key}{}", " ".repeat(pad)), Tone::Accent).and(format!(" {about}"), Tone::Normal)
+/// Adds an entry, whose text may take several lines.
+fn entry(out: &mut Vec<Cell>, key: &str, about: &str) {
+    let keys = std::iter::once(key).chain(std::iter::repeat(""));
+    for (key, line) in keys.zip(text::wrap(about, ABOUT)) {
+        let pad = KEYS.saturating_sub(text::width(key));
+        let head = Cell::new(format!("  {key}{}", " ".repeat(pad)), Tone::Accent);
+        out.push(head.and(format!(" {line}"), Tone::Normal));
+    }
 }
 
 /// Draws the list over the screen, in two columns if it is longer than the screen and both fit.

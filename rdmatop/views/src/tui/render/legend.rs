@@ -51,77 +51,67 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
 
 /// Signs and their meanings.
 fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
-    let snapshot = &state.snapshot;
-    let mut out = Vec::new();
-    if state.tab == Tab::Processes {
-        let rows = snapshot
-            .processes
-            .iter()
-            .filter(|_| !snapshot.findings.is_empty());
-        let marks: Vec<_> = rows.filter_map(|row| finding_of(row, snapshot)).collect();
-        if marks.iter().any(|mark| mark.number.is_some()) {
-            out.push(("1 2".to_owned(), "finding in 7"));
+    let (snapshot, glyphs) = (&state.snapshot, state.glyphs);
+    let of_processes = state.tab == Tab::Processes;
+    let marks: Vec<Mark> = match snapshot.processes.iter() {
+        rows if of_processes && !snapshot.findings.is_empty() => {
+            rows.filter_map(|row| finding_of(row, snapshot)).collect()
         }
-        if marks.iter().any(|mark| mark.role == Role::Possible) {
-            out.push(("?".to_owned(), "may concern it"));
-        }
-        for (severity, role, meaning) in [
-            (Severity::Critical, Role::Cause, "cause, critical"),
-            (Severity::Critical, Role::Victim, "suffers, critical"),
-            (Severity::Warning, Role::Cause, "cause"),
-            (Severity::Warning, Role::Victim, "suffers"),
-        ] {
-            if marks
-                .iter()
-                .any(|mark| (mark.severity, mark.role) == (severity, role))
-            {
-                out.push((state.glyphs.sign(severity, role).to_owned(), meaning));
-            }
-        }
-        let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;
-        if marks.iter().any(meant) {
-            out.push((state.glyphs.meant.to_owned(), "may be meant"));
-        }
-    }
-    out.push(("-".to_owned(), "not known"));
-    out.push(("0".to_owned(), "none counted"));
-    if matches!(state.tab, Tab::Processes | Tab::Qps) && snapshot.judgement.stuck().len() > 0 {
-        out.push((STUCK_MARK.to_string(), "QPs stuck"));
-    }
+        _ => Vec::new(),
+    };
+    let has = |what: &dyn Fn(&Mark) -> bool| marks.iter().any(what);
+    let is = |severity, role| has(&|mark| (mark.severity, mark.role) == (severity, role));
+    let has_stuck = matches!(state.tab, Tab::Processes | Tab::Qps) && snapshot.judgement.stuck().len() > 0;
     let totals = &snapshot.judgement.totals;
     let mut sums = [totals.tx, totals.rx, totals.wr].into_iter();
-    let is_bound = sums.any(|sum| sum.partial && sum.known().is_some());
-    let of_sums = is_bound.then_some(state.glyphs.at_least);
-    let of_rows = state
-        .shows(Known::AtLeast)
-        .then_some(">")
-        .filter(|sign| of_sums != Some(*sign));
-    let at_least: Vec<&str> = of_sums.into_iter().chain(of_rows).collect();
-    if !at_least.is_empty() {
-        out.push((at_least.join(" "), "at least"));
-    }
-    let mut rows = snapshot.processes.iter();
-    if state.tab == Tab::Processes && rows.any(|row| row.psn_explains.is_some()) {
-        out.push(("~".to_owned(), "within 5 %"));
-    }
-    if state.shows(Known::AtMost) {
-        out.push(("0-n".to_owned(), "between 0 and n"));
-    }
-    for (state, meaning) in [("INIT", "not connected yet"), ("RTS", "connected")] {
-        let mut states = totals.states.iter().map(|row| row.state.and_then(QpState::name));
-        if states.any(|name| name == Some(state)) {
-            out.push((state.to_owned(), meaning));
-        }
-    }
+    let of_sums = sums.any(|sum| sum.partial && sum.known().is_some());
+    // The two signs may be one.
+    let of_rows = state.shows(Known::AtLeast) && !(of_sums && glyphs.at_least == ">");
+    let at_least = [(of_sums, glyphs.at_least), (of_rows, ">")]
+        .into_iter()
+        .filter(|(is, _)| *is);
+    let at_least = at_least.map(|(_, sign)| sign).collect::<Vec<_>>().join(" ");
+    let by_psn = of_processes && snapshot.processes.iter().any(|row| row.psn_explains.is_some());
+    let has_state = |name| {
+        let mut states = totals.states.iter();
+        states.any(|row| row.state.and_then(QpState::name) == Some(name))
+    };
     let fit = state.fit(layout.heading.width);
-    if fit.shed > 0 {
-        out.push((state.glyphs.more[1].to_owned(), "more columns"));
-    }
-    let titles: Vec<&str> = fit.placed.iter().map(|placed| placed.column.title).collect();
-    if titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI)) {
-        out.push(("GSI".to_owned(), "manages connections"));
-    }
-    let known = HEADINGS.iter().filter(|(heading, _)| titles.contains(heading));
-    out.extend(known.map(|(heading, meaning)| ((*heading).to_owned(), *meaning)));
-    out
+    let titles: Vec<&str> = fit
+        .placed
+        .iter()
+        .map(|placed| placed.column.screen.title)
+        .collect();
+    let has_gsi = titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI));
+    let (critical, warning) = (Severity::Critical, Severity::Warning);
+    let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;
+    let signs = [
+        (has(&|mark| mark.number.is_some()), "1 2", "finding in 7"),
+        (has(&|mark| mark.role == Role::Possible), "?", "may concern it"),
+        (is(critical, Role::Cause), glyphs.cause[0], "cause, critical"),
+        (is(critical, Role::Victim), glyphs.victim[0], "suffers, critical"),
+        (is(warning, Role::Cause), glyphs.cause[1], "cause"),
+        (is(warning, Role::Victim), glyphs.victim[1], "suffers"),
+        (has(&meant), glyphs.meant, "may be meant"),
+        (true, "-", "not known"),
+        (true, "0", "none counted"),
+        (has_stuck, STUCK_MARK, "QPs stuck"),
+        (!at_least.is_empty(), &at_least, "at least"),
+        (by_psn, "~", "within 5 %"),
+        (state.shows(Known::AtMost), "0-n", "between 0 and n"),
+        (has_state("INIT"), "INIT", "not connected yet"),
+        (has_state("RTS"), "RTS", "connected"),
+        (fit.shed > 0, glyphs.more[1], "more columns"),
+        (has_gsi, "GSI", "manages connections"),
+    ];
+    let headings = HEADINGS
+        .iter()
+        .map(|(heading, meaning)| (titles.contains(heading), *heading, *meaning));
+    let shown = signs
+        .into_iter()
+        .chain(headings)
+        .filter(|(is_shown, ..)| *is_shown);
+    shown
+        .map(|(_, sign, meaning)| (sign.to_owned(), meaning))
+        .collect()
 }

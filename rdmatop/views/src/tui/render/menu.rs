@@ -18,12 +18,9 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
         .map(|at| line(state, at))
         .collect();
     let wide = lines.iter().map(Cell::width).max().unwrap_or(0) + 4;
-    let wanted = (
-        u16::try_from(wide).unwrap_or(u16::MAX),
-        u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
-    );
+    let wanted = [wide, lines.len() + 2].map(|wanted| u16::try_from(wanted).unwrap_or(u16::MAX));
     let room = (state.size.0, state.size.1.saturating_sub(1));
-    let inner = popup_box(state, layout::popup(room, wanted), title, canvas);
+    let inner = popup_box(state, layout::popup(room, wanted.into()), title, canvas);
     let height = usize::from(inner.height);
     let first = table::window(0, cursor, lines.len(), height);
     for (y, (at, line)) in lines.iter().enumerate().skip(first).take(height).enumerate() {
@@ -40,11 +37,12 @@ fn line(state: &State, at: usize) -> Cell {
     let mark = match state.mode {
         Mode::Sort(_) if table.sort == column.id => state.glyphs.sort[usize::from(table.down)],
         Mode::Sort(_) => " ",
-        _ if column.priority == 0 => "[=]",
+        _ if column.screen.priority == 0 => "[=]",
         _ if state.column_on(column) => "[x]",
         _ => "[ ]",
     };
     let usable = column.sortable || !matches!(state.mode, Mode::Sort(_));
     let tone = if usable { Tone::Strong } else { Tone::Dim };
-    Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone).and(column.about, Tone::Dim)
+    Cell::new(format!("{mark} {:<12}", column.heading(&state.ctx())), tone)
+        .and(column.of.meta.help, Tone::Dim)
 }

@@ -54,48 +54,25 @@ pub fn draw(state: &State, canvas: &mut Canvas) -> usize {
 
 /// Writes `cell` from the left edge of line `y` of `area`, cut to its width.
 fn put(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
-    let room = usize::from(area.width);
-    // This spares the work below for nearly every cell; there are as many cells as rows times columns.
-    if cell.width() <= room {
-        return put_clipped(state, canvas, area, y, cell);
+    if y >= usize::from(area.height) {
+        return;
     }
-    let mut shown = Cell::default();
-    let mut left = room;
+    let (paint, y) = (state.paint(), area.y + u16::try_from(y).unwrap_or(u16::MAX));
+    let (room, mut used) = (usize::from(area.width), 0);
+    let fits = cell.width() <= room;
     for (piece, tone) in &cell.0 {
-        let wide = text::width(piece);
+        let (left, wide) = (room - used, text::width(piece));
+        let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
         // Room for the mark is reserved as long as later pieces might not fit.
-        if wide < left {
-            left -= wide;
-            shown.0.push((piece.clone(), *tone));
+        if fits || wide < left {
+            canvas.text(x, y, piece, left, paint.style(*tone));
+            used += wide;
             continue;
         }
         let more = if wide == left { " " } else { "" };
         let cut = text::cut(&format!("{piece}{more}"), left, state.glyphs.cut);
-        left = left.saturating_sub(text::width(&cut));
-        shown.0.push((cut.into(), *tone));
-        if left == 0 {
-            break;
-        }
-    }
-    put_clipped(state, canvas, area, y, &shown);
-}
-
-/// As [`put`], but without a mark: what has no room is not drawn. The last piece then needs no measuring; in
-/// a chart it is nearly the whole line.
-fn put_clipped(state: &State, canvas: &mut Canvas, area: Rect, y: usize, cell: &Cell) {
-    if y >= usize::from(area.height) {
-        return;
-    }
-    let room = usize::from(area.width);
-    let paint = state.paint();
-    let mut used = 0;
-    for (number, (piece, tone)) in cell.0.iter().enumerate() {
-        let x = area.x.saturating_add(u16::try_from(used).unwrap_or(u16::MAX));
-        let y = area.y + u16::try_from(y).unwrap_or(u16::MAX);
-        canvas.text(x, y, piece, room - used, paint.style(*tone));
-        if number + 1 < cell.0.len() {
-            used += text::width(piece);
-        }
+        canvas.text(x, y, &cut, left, paint.style(*tone));
+        used += text::width(&cut);
         if used >= room {
             break;
         }
@@ -110,7 +87,7 @@ fn rule(state: &State, canvas: &mut Canvas, area: Rect, title: &str) {
     let cell = Cell::new(state.glyphs.rule.repeat(2), Tone::Title)
         .and(title, Tone::Strong)
         .and(state.glyphs.rule.repeat(rest), Tone::Title);
-    put_clipped(state, canvas, area, 0, &cell);
+    put(state, canvas, area, 0, &cell);
 }
 
 /// The area of the detail pane without the wall that it has beside the table.
@@ -128,9 +105,8 @@ fn draw_detail(state: &State, area: Rect, canvas: &mut Canvas) {
         return;
     }
     // Beside the table, the pane needs a wall; below the table, its title line is enough.
-    let beside = area.x > 0;
     let inner = inside(area);
-    if beside {
+    if area.x > 0 {
         for y in 0..area.height {
             let style = state.paint().style(Tone::Title);
             canvas.text(area.x, area.y + y, state.glyphs.wall, 1, style);
@@ -166,15 +142,9 @@ fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rec
         let bottom = state.glyphs.rule.repeat(usize::from(area.width));
         canvas.text(area.x, area.bottom() - 1, &bottom, usize::from(area.width), style);
     }
-    for y in area.y..area.bottom() {
+    for y in area.y + 1..area.bottom().saturating_sub(1) {
         for x in [area.x, area.right().saturating_sub(1)] {
-            let edge = y == area.y || y + 1 == area.bottom();
-            let sign = match (state.glyphs.ascii, edge) {
-                (_, false) => state.glyphs.wall,
-                (true, true) => "+",
-                (false, true) => state.glyphs.rule,
-            };
-            canvas.text(x, y, sign, 1, style);
+            canvas.text(x, y, state.glyphs.wall, 1, style);
         }
     }
     Rect {
@@ -187,10 +157,10 @@ fn popup_box(state: &State, area: Rect, title: &str, canvas: &mut Canvas) -> Rec
 
 /// Highlights line `y` of `area`, the selected row.
 fn select(state: &State, canvas: &mut Canvas, area: Rect, y: usize) {
-    let line = Rect {
-        y: area.y + u16::try_from(y).unwrap_or(u16::MAX),
-        height: 1,
-        ..area
-    };
-    canvas.select(line, state.paint().selected());
+    canvas.select(line_of(area, y), state.paint().selected());
+}
+
+fn line_of(area: Rect, y: usize) -> Rect {
+    let y = area.y.saturating_add(u16::try_from(y).unwrap_or(u16::MAX));
+    Rect { y, height: 1, ..area }
 }

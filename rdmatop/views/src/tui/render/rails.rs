@@ -1,14 +1,14 @@
 //! Tx and Rx of all ports side by side, on every tab: one sees at once a port that is hot, idle, or gets all
 //! receives.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use rdmatop_model::ib::PortState;
 use rdmatop_model::snapshot::PortRow;
 use rdmatop_model::value::Counter;
 
 use super::super::columns::{self, Cell};
-use super::super::format::{self, Units};
+use super::super::format;
 use super::super::layout::Layout;
 use super::super::state::State;
 use super::super::text;
@@ -20,70 +20,40 @@ const WIDEST: usize = 20;
 /// From this width a bar and its number have a space between them.
 const ROOMY: usize = 9;
 
-type Get = fn(&State, &PortRow) -> Option<Counter>;
-
 /// Draws the strip where the layout has room for it.
 pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     if layout.rails.height == 0 {
         return;
     }
-    let width = usize::from(layout.rails.width);
-    let scale = &state.snapshot.judgement.scale;
-    let sides: [(&str, Tone, Get); 2] = [
-        ("Tx", Tone::Tx, |s, p| s.snapshot.judgement.scale.sent(p)),
-        ("Rx", Tone::Rx, |s, p| s.snapshot.judgement.scale.received(p)),
-    ];
-    for (y, (side, tone, get)) in (0..).zip(sides) {
-        let what = match (scale.link, scale.packets) {
-            (true, _) => "% of link:",
-            (false, true) => "pkt/s:",
-            (false, false) => match state.settings.units {
-                Units::Bits => "b/s:",
-                Units::Bytes => "B/s:",
-            },
-        };
-        let head = format!("{side} {what} ");
-        let room = width.saturating_sub(text::width(&head));
-        let (names, longest) = labels(&state.snapshot.ports, room);
-        let plan = Plan::of(room, names.len(), longest);
-        let mut line = Cell::new(head, Tone::Dim);
-        for (port, name) in state.snapshot.ports.iter().zip(&names).take(plan.shown) {
+    let (ports, scale) = (&state.snapshot.ports, &state.snapshot.judgement.scale);
+    let what = match (scale.link, scale.packets) {
+        (true, _) => "% of link",
+        (false, true) => "pkt/s",
+        (false, false) => state.settings.units.per_second(),
+    };
+    let room = usize::from(layout.rails.width).saturating_sub("Tx : ".len() + what.len());
+    let (names, longest) = labels(ports, room);
+    let plan = Plan::of(room, names.len(), longest);
+    for (y, (side, tone)) in [("Tx", Tone::Tx), ("Rx", Tone::Rx)].into_iter().enumerate() {
+        let mut line = Cell::new(format!("{side} {what}: "), Tone::Dim);
+        for (port, name) in ports.iter().zip(&names).take(plan.shown) {
             if plan.label > 0 {
-                join(
-                    &mut line,
-                    format_args!("{name:>longest$}{:1$}", "", plan.label - longest),
-                    Tone::Dim,
-                );
+                let blanks = plan.label - longest;
+                line = line.and(format!("{name:>longest$}{:blanks$}", ""), Tone::Dim);
             }
-            for (piece, tone) in bar(state, port, get(state, port), plan.bar, tone).0 {
-                if !piece.is_empty() {
-                    join(&mut line, format_args!("{piece}"), tone);
-                }
-            }
-            if plan.gap > 0 {
-                // A blank looks the same in a dim tone, so it may join a dim piece before it.
-                let dim = line.0.last().is_some_and(|(_, tone)| *tone == Tone::Dim);
-                let tone = if dim { Tone::Dim } else { Tone::Normal };
-                join(&mut line, format_args!("{:1$}", "", plan.gap), tone);
-            }
+            let counter = if y == 0 {
+                scale.sent(port)
+            } else {
+                scale.received(port)
+            };
+            line.0.extend(bar(state, port, counter, plan.bar, tone).0);
+            line = line.and(" ".repeat(plan.gap), Tone::Dim);
         }
         let more = names.len() - plan.shown;
         if more > 0 {
-            join(&mut line, format_args!("+{more}"), Tone::Dim);
+            line = line.and(format!("+{more}"), Tone::Dim);
         }
         put(state, canvas, layout.rails, y, &line);
-    }
-}
-
-/// Adds text to a line. If its tone is that of the last piece, it is appended to that piece, so that the
-/// whole line of idle ports is one piece to draw.
-fn join(line: &mut Cell, text: fmt::Arguments<'_>, tone: Tone) {
-    if line.0.last().is_none_or(|(_, last)| *last != tone) {
-        line.0.push((String::new().into(), tone));
-    }
-    if let Some((piece, _)) = line.0.last_mut() {
-        // A string takes all that is written to it.
-        let _ = piece.to_mut().write_fmt(text);
     }
 }
 
@@ -101,35 +71,28 @@ impl Plan {
     /// The plan for this many ports, whose longest name takes `name` columns.
     fn of(room: usize, ports: usize, name: usize) -> Self {
         let each = room / ports.max(1);
-        match each {
+        if each < 2 {
             // The last four columns are for the number of ports that are left out, ` +99`.
-            0 => Self {
-                shown: room.saturating_sub(4).min(ports),
+            let most = if each == 0 { room.saturating_sub(4) } else { room };
+            return Self {
+                shown: ports.min(most),
                 label: 0,
                 bar: 1,
                 gap: 0,
-            },
-            1 => Self {
-                shown: ports,
-                label: 0,
-                bar: 1,
-                gap: 0,
-            },
-            _ => {
-                // Even a bar of one column has eight steps, and a name tells to which port it belongs.
-                let label = match each.saturating_sub(name) {
-                    _ if name == 0 => 0,
-                    0 | 1 => 0,
-                    2 => name,
-                    _ => name + 1,
-                };
-                Self {
-                    shown: ports,
-                    label,
-                    bar: (each - label - 1).clamp(1, WIDEST),
-                    gap: 1,
-                }
-            }
+            };
+        }
+        // Even a bar of one column has eight steps, and a name tells to which port it belongs.
+        let label = match each.saturating_sub(name) {
+            _ if name == 0 => 0,
+            0 | 1 => 0,
+            2 => name,
+            _ => name + 1,
+        };
+        Self {
+            shown: ports,
+            label,
+            bar: (each - label - 1).clamp(1, WIDEST),
+            gap: 1,
         }
     }
 }
@@ -153,23 +116,15 @@ fn bar(state: &State, port: &PortRow, counter: Option<Counter>, width: usize, to
     }
     let gap = usize::from(width >= ROOMY);
     let bar = columns::bar(&state.ctx(), share, width - wide - gap, tone);
-    let idle = share <= 0.0;
-    bar.and(" ".repeat(gap), if idle { Tone::Dim } else { tone })
-        .and(number, if idle { Tone::Dim } else { Tone::Normal })
+    let tone = if share <= 0.0 { Tone::Dim } else { Tone::Normal };
+    bar.and(format!("{:gap$}{number}", ""), tone)
 }
 
 /// The number for a bar: percent of the link, or the rate if a full bar means the busiest port.
 fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
     let scale = &state.snapshot.judgement.scale;
     if scale.link {
-        // A small share must not read as 0 %, and nearly all not as 100 %.
-        let percent = (share * 100.0).round();
-        return match percent {
-            _ if share <= 0.0 => "0%".to_owned(),
-            _ if percent < 1.0 => "<1%".to_owned(),
-            _ if percent >= 100.0 && share < 1.0 => "99%".to_owned(),
-            _ => format!("{percent:.0}%"),
-        };
+        return format::percent(share);
     }
     let rate = counter.and_then(|counter| counter.rate).unwrap_or(0.0);
     format::si(if scale.packets {
@@ -207,69 +162,37 @@ fn with_links(ports: &[PortRow], mut names: Vec<String>) -> Vec<String> {
 
 /// Names of ports, with their number where the device has several.
 fn whole_names(ports: &[PortRow]) -> Vec<String> {
-    let single = |port: &PortRow| {
-        ports
-            .iter()
-            .filter(|other| other.device_uid == port.device_uid)
-            .count()
-            == 1
+    let name = |port: &PortRow| {
+        let of_device = ports.iter().filter(|other| other.device_uid == port.device_uid);
+        match of_device.count() {
+            1 => port.device.to_string(),
+            _ => format!("{}/{}", port.device, port.port),
+        }
     };
-    ports
-        .iter()
-        .map(|port| {
-            if single(port) {
-                port.device.to_string()
-            } else {
-                format!("{}/{}", port.device, port.port)
-            }
-        })
-        .collect()
+    ports.iter().map(name).collect()
 }
 
 /// Names without the beginning and the end that all have in common.
 fn short_names(whole: &[String]) -> Vec<String> {
-    let Some(first) = whole.first() else {
-        return Vec::new();
-    };
+    let first = whole.first().map_or("", String::as_str);
     // Numbers are not split: the names become 1 and 10, not an empty one and 0.
     let is_digit = |at: usize| first.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
-    let mut head = first.len();
-    let mut tail = first.len();
-    for name in whole {
-        head = head.min(
-            first
-                .bytes()
-                .zip(name.bytes())
-                .take_while(|(a, b)| a == b)
-                .count(),
-        );
-        tail = tail.min(
-            first
-                .bytes()
-                .rev()
-                .zip(name.bytes().rev())
-                .take_while(|(a, b)| a == b)
-                .count(),
-        );
-    }
-    while head > 0 && (is_digit(head - 1) || !first.is_char_boundary(head)) {
-        head -= 1;
-    }
-    while tail > 0 && (is_digit(first.len() - tail) || !first.is_char_boundary(first.len() - tail)) {
-        tail -= 1;
-    }
-    whole
-        .iter()
-        .map(|name| {
-            let end = name.len().saturating_sub(tail).max(head);
-            let short = name.get(head..end).unwrap_or(name);
-            if short.is_empty() {
-                name.clone()
-            } else {
-                short.to_owned()
-            }
-        })
-        .collect()
+    let mut heads = (1..=first.len()).rev().filter(|at| !is_digit(at - 1));
+    let mut tails = (0..first.len()).filter(|at| !is_digit(*at));
+    let head = heads.find_map(|at| {
+        let head = first.get(..at)?;
+        whole.iter().all(|name| name.starts_with(head)).then_some(head)
+    });
+    let tail = tails.find_map(|at| {
+        let tail = first.get(at..)?;
+        whole.iter().all(|name| name.ends_with(tail)).then_some(tail)
+    });
+    let short = |name: &String| {
+        let rest = name.strip_prefix(head.unwrap_or(""));
+        let rest = rest.and_then(|rest| rest.strip_suffix(tail.unwrap_or("")));
+        rest.filter(|rest| !rest.is_empty()).unwrap_or(name).to_owned()
+    };
+    whole.iter().map(short).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
-use super::super::columns::{Align, Cell, Ctx, only_kernel};
+use super::super::columns::{Align, Cell, Ctx, is_faded, only_kernel};
 use super::super::filter::Filter;
 use super::super::layout::Layout;
 use super::super::state::State;
@@ -11,34 +11,27 @@ use super::super::tab::Tab;
 use super::super::table::{Branch, Entry, Fit, Line};
 use super::super::text;
 use super::super::theme::Tone;
-use super::{Canvas, put, select};
+use super::{Canvas, line_of, put, select};
 
 pub(super) fn draw_tabs(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let paint = state.paint();
     let note = state.narrowing(layout);
     let labels = layout.labels(state.tab, &note);
     let end = labels.last().map_or(0, |(_, rect, _)| rect.right());
-    for (tab, rect, label) in labels {
-        if rect.width == 0 || rect.height == 0 {
-            continue;
-        }
+    for (tab, rect, label) in labels.into_iter().filter(|(_, rect, _)| !rect.is_empty()) {
         let mut style = paint.style(if tab == state.tab { Tone::Accent } else { Tone::Dim });
         if tab == state.tab {
             style = style.add_modifier(Modifier::REVERSED);
         }
-        canvas.text(rect.x, rect.y, label, usize::from(rect.width), style);
+        canvas.text(rect.x, rect.y, &label, usize::from(rect.width), style);
     }
-    let room = Rect {
-        x: end,
-        width: layout.tabs.width.saturating_sub(end),
-        ..layout.tabs
-    };
-    let wide = u16::try_from(text::width(&note)).unwrap_or(u16::MAX);
-    if room.height > 0 && wide + 2 <= room.width {
+    let width = u16::try_from(text::width(&note)).unwrap_or(u16::MAX);
+    let x = layout.tabs.width.saturating_sub(width);
+    if x >= end.saturating_add(2) {
         let at = Rect {
-            x: room.right() - wide,
-            width: wide,
-            ..room
+            x,
+            width,
+            ..layout.tabs
         };
         put(state, canvas, at, 0, &Cell::new(note, Tone::Accent));
     }
@@ -69,12 +62,10 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
         row(state, &ctx, layout.rows, y, *entry, &fit, canvas);
         formatted += 1;
         if !search.is_empty() && search.matches(&ctx, state.spec(), entry.at) {
-            let line = Rect {
-                y: layout.rows.y.saturating_add(u16::try_from(y).unwrap_or(u16::MAX)),
-                height: 1,
-                ..layout.rows
-            };
-            canvas.style(line, Style::new().add_modifier(Modifier::UNDERLINED));
+            canvas.style(
+                line_of(layout.rows, y),
+                Style::new().add_modifier(Modifier::UNDERLINED),
+            );
         }
         if at == table.cursor {
             select(state, canvas, layout.rows, y);
@@ -124,7 +115,7 @@ fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
 }
 
 fn row(state: &State, ctx: &Ctx<'_>, area: Rect, y: usize, entry: Entry, fit: &Fit, canvas: &mut Canvas) {
-    let faded = (state.spec().faded)(ctx, entry.at);
+    let faded = is_faded(state.tab, ctx.snapshot, entry.at);
     for placed in &fit.placed {
         let width = usize::from(placed.width);
         let mut cell = placed.column.cell(ctx, entry.at, width);

@@ -1,5 +1,7 @@
 //! The pane of work requests of one QP: what the QP does now, a timeline, and the last requests.
 
+use std::iter;
+
 use ratatui::layout::Rect;
 
 use super::super::columns::Cell;
@@ -86,40 +88,34 @@ fn now(qp: &Picture) -> Cell {
     let oldest = qp.oldest.map(|oldest| {
         let at_least = if oldest.at_least { "at least " } else { "" };
         let wr_id = oldest.wr_id.map(|id| format!(" wr_id {id}")).unwrap_or_default();
-        let age = format::nanos(oldest.age_ns);
-        (at_least, format!("{}{wr_id}", oldest.opcode), age)
+        format!(
+            "{at_least}{}: {}{wr_id}",
+            format::nanos(oldest.age_ns),
+            oldest.opcode
+        )
     });
-    let line = match (qp.moment, oldest) {
+    let open = format!("{} outstanding", qp.outstanding);
+    let (text, tone) = match (qp.moment, oldest) {
         (Moment::Stalled(waited), oldest) => {
-            let mut text = format!(
-                "STALLED {}: {} outstanding, none ended",
-                format::nanos(waited),
-                qp.outstanding
-            );
-            if let Some((at_least, what, age)) = oldest {
-                text = format!("{text}; oldest outstanding {at_least}{age}: {what}");
-            }
-            Cell::new(text, Tone::Bad)
+            let oldest = oldest.map(|oldest| format!("; oldest outstanding {oldest}"));
+            let (waited, oldest) = (format::nanos(waited), oldest.unwrap_or_default());
+            (format!("STALLED {waited}: {open}, none ended{oldest}"), Tone::Bad)
         }
-        (Moment::Busy, Some((at_least, what, age))) => Cell::new(
-            format!(
-                "{} outstanding, the oldest for {at_least}{age}: {what}",
-                qp.outstanding
-            ),
-            Tone::Good,
-        ),
-        (Moment::Busy, None) => Cell::new(format!("{} outstanding", qp.outstanding), Tone::Good),
-        (Moment::Idle(Some(ago)), _) => Cell::new(
-            format!(
-                "Nothing outstanding; the last event was {} ago",
-                format::nanos(ago)
-            ),
-            Tone::Normal,
-        ),
-        (Moment::Idle(None), _) => {
-            Cell::new("Nothing was posted since you look, and nothing ended", Tone::Dim)
+        (Moment::Busy, Some(oldest)) => (format!("{open}, the oldest for {oldest}"), Tone::Good),
+        (Moment::Busy, None) => (open, Tone::Good),
+        (Moment::Idle(Some(ago)), _) => {
+            let ago = format::nanos(ago);
+            (
+                format!("Nothing outstanding; the last event was {ago} ago"),
+                Tone::Normal,
+            )
         }
+        (Moment::Idle(None), _) => (
+            "Nothing was posted since you look, and nothing ended".to_owned(),
+            Tone::Dim,
+        ),
     };
+    let line = Cell::new(text, tone);
     match qp.longest {
         Some(wait) => line.and(
             format!(
@@ -147,13 +143,7 @@ fn facts(state: &State, pane: &WorkPane, qp: &Picture) -> Cell {
     add("recvs/s", rate(qp.receives));
     if let Some(row) = row {
         let owner = row.comm.as_deref().unwrap_or(format::UNKNOWN);
-        add(
-            "of",
-            match row.pid {
-                Some(pid) => format!("{owner} ({pid})"),
-                None => owner.to_owned(),
-            },
-        );
+        add("of", format::process(owner, row.pid));
         let peer = state.snapshot.peer(row).map(|peer| peer.name());
         let qpn = row.remote_qpn.map(|qpn| format!("{qpn} ")).unwrap_or_default();
         add(
@@ -200,38 +190,29 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
     let each = SHOWN.div_ceil(cells).max(1);
     // A cell keeps its slots while time goes on, so the newest cell may have fewer slots than the others.
     let now = qp.mono_ns / SLOT_NS + 1;
-    let newest = usize::try_from(now % each as u64).unwrap_or(0);
-    let newest = if newest == 0 { each } else { newest };
-    let mut columns: Vec<Column> = Vec::with_capacity(cells);
-    let mut end = qp.slots.len();
-    for at in 0..cells {
-        let start = end.saturating_sub(if at == 0 { newest } else { each });
-        columns.push(Column::of(&qp.slots[start..end]));
-        end = start;
-    }
+    let newest = match usize::try_from(now % each as u64) {
+        Ok(some @ 1..) => some,
+        _ => each,
+    };
+    let (older, newest) = qp.slots.split_at(qp.slots.len().saturating_sub(newest));
+    let known = iter::once(newest).chain(older.rchunks(each)).map(Column::of);
+    let mut columns: Vec<Column> = known
+        .chain(iter::repeat_with(Column::default))
+        .take(cells)
+        .collect();
     columns.reverse();
     let most = |of: fn(&Column) -> u64| columns.iter().map(of).max().unwrap_or(0) as f64;
     let bar = |value: u64, max: f64| glyphs.spark(Some(value as f64), max);
     let lane = |name: &str, cell: &dyn Fn(&Column) -> (&'static str, Tone)| {
-        let mut out = Cell::new(format!("{name:<MARGIN$}{}", glyphs.wall), Tone::Dim);
-        let mut run: Option<(String, Tone)> = None;
-        for column in &columns {
+        let head = Cell::new(format!("{name:<MARGIN$}{}", glyphs.wall), Tone::Dim);
+        columns.iter().fold(head, |lane, column| {
             let (sign, tone) = if column.seen {
                 cell(column)
             } else {
                 (" ", Tone::Dim)
             };
-            match &mut run {
-                Some((text, last)) if *last == tone => text.push_str(sign),
-                _ => {
-                    if let Some((text, tone)) = run.replace((sign.to_owned(), tone)) {
-                        out.0.push((text.into(), tone));
-                    }
-                }
-            }
-        }
-        out.0.extend(run.map(|(text, tone)| (text.into(), tone)));
-        out
+            lane.and(sign, tone)
+        })
     };
     let (posts, open) = (most(|c| c.posts), most(|c| c.open));
     let (ends, receives) = (most(|c| c.ends), most(|c| c.receives));
@@ -274,35 +255,25 @@ fn lanes(glyphs: &Glyphs, qp: &Picture, width: usize) -> Vec<Cell> {
 
 /// Returns the line that says how many records the list lacks.
 fn lost(qp: &Picture) -> Option<Cell> {
-    if qp.full + qp.missed == 0 {
-        return None;
-    }
-    let full = format!(
-        "{} records found no room: the lanes have them, the list has not",
-        format::exact(qp.full)
-    );
-    let missed = format!(
-        "{} posts and ends were not seen in time",
-        format::exact(qp.missed)
-    );
-    let text = match (qp.full, qp.missed) {
-        (_, 0) => full,
-        (0, _) => missed,
-        _ => format!("{full}; {missed}"),
-    };
-    Some(Cell::new(text, Tone::Warn))
+    let kinds = [
+        (
+            qp.full,
+            "records found no room: the lanes have them, the list has not",
+        ),
+        (qp.missed, "posts and ends were not seen in time"),
+    ];
+    let some = kinds.into_iter().filter(|(count, _)| *count > 0);
+    let words: Vec<_> = some
+        .map(|(count, words)| format!("{} {words}", format::exact(count)))
+        .collect();
+    (!words.is_empty()).then(|| Cell::new(words.join("; "), Tone::Warn))
 }
 
 /// Returns the line that says for how many requests the list has no duration.
 fn untimed(qp: &Picture) -> Option<Cell> {
-    let line = || {
-        format!(
-            "TOOK unknown for {} of {} ends: posts not seen at the doorbell",
-            format::exact(qp.untimed),
-            format::exact(qp.end_records)
-        )
-    };
-    (qp.untimed > 0).then(|| Cell::new(line(), Tone::Dim))
+    let (untimed, all) = (format::exact(qp.untimed), format::exact(qp.end_records));
+    let line = format!("TOOK unknown for {untimed} of {all} ends: posts not seen at the doorbell");
+    (qp.untimed > 0).then(|| Cell::new(line, Tone::Dim))
 }
 
 /// The last requests, newest first.
@@ -327,15 +298,14 @@ fn list(state: &State, pane: &WorkPane, qp: &Picture, width: usize, height: usiz
     }
     let first = pane.first.min(shown.saturating_sub(1));
     let rows = qp.requests.iter().skip(first).take(height - 1);
-    std::iter::once(Cell::new(heading, Tone::Title))
+    iter::once(Cell::new(heading, Tone::Title))
         .chain(rows.map(|request| row(state, request, qp.mono_ns, wide)))
         .collect()
 }
 
 fn row(state: &State, request: &Request, mono_ns: u64, wide: bool) -> Cell {
-    let known = |value: Option<String>| value.unwrap_or_else(|| format::UNKNOWN.to_owned());
-    let wr_id = known(request.wr_id.map(|id| id.to_string()));
-    let opcode = known(request.opcode.map(|opcode| opcode.to_string()));
+    let wr_id = format::known(request.wr_id, |id| id.to_string());
+    let opcode = format::known(request.opcode, |opcode| opcode.to_string());
     let age = request.posted_ns.map(|at| mono_ns.saturating_sub(at));
     let outstanding = request.is_outstanding();
     let took = if outstanding { age } else { request.took_ns };
@@ -353,20 +323,14 @@ fn row(state: &State, request: &Request, mono_ns: u64, wide: bool) -> Cell {
             Some(status) if status.0 == 0 && full.is_empty() => Tone::Normal,
             _ => Tone::Bad,
         };
-        (
-            format!("{}{full}", known(request.status.map(|status| status.to_string()))),
-            tone,
-        )
+        let status = format::known(request.status, |status| status.to_string());
+        (format!("{status}{full}"), tone)
     };
     let opcode = text::cut(&opcode, 11, state.glyphs.cut);
     let head = if wide {
         let clock = format::clock(request.wall_ns);
-        let bytes = known(request.bytes.map(|bytes| format::count(bytes.into())));
-        let signaled = match request.signaled {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => format::UNKNOWN,
-        };
+        let bytes = format::known(request.bytes, |bytes| format::count(bytes.into()));
+        let signaled = format::known(request.signaled, |yes| if yes { "yes" } else { "no" }.to_owned());
         format!("{clock:<15} {opcode:<11} {wr_id:>20} {bytes:>7} {signaled:<3} ")
     } else {
         let wr_id = text::cut_left(&wr_id, 10, state.glyphs.cut);

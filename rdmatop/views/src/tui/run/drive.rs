@@ -14,7 +14,7 @@ use super::super::state::State;
 use super::super::tab::Tab;
 use super::super::update::{self, Effect};
 use super::input::{Asked, SignalSource, TOGETHER};
-use super::{Control, Outcome, TuiError};
+use super::{Control, TuiError};
 
 /// Shortest time between frames that no key requested.
 const FRAME: Duration = Duration::from_millis(100);
@@ -44,28 +44,16 @@ pub(in crate::tui) trait Screen {
     fn again(&mut self) -> io::Result<bool>;
 }
 
-pub(super) struct Inputs<'a, T> {
-    pub(super) keys: &'a mut mpsc::Receiver<io::Result<TermEvent>>,
-    /// The system.
-    pub(super) signals: &'a mut T,
-    /// The engine.
-    pub(super) snapshots: &'a mut watch::Receiver<Arc<Snapshot>>,
-    pub(super) events: &'a mut mpsc::Receiver<Event>,
-}
-
 /// Runs until the user leaves, a signal arrives, or the engine ends.
 pub(super) async fn drive<S: Screen, T: SignalSource>(
     state: &mut State,
     screen: &mut S,
-    inputs: Inputs<'_, T>,
+    keys: &mut mpsc::Receiver<io::Result<TermEvent>>,
+    signals: &mut T,
+    snapshots: &mut watch::Receiver<Arc<Snapshot>>,
+    events: &mut mpsc::Receiver<Event>,
     control: &mpsc::Sender<Control>,
-) -> Result<Outcome, TuiError> {
-    let Inputs {
-        keys,
-        signals,
-        snapshots,
-        events,
-    } = inputs;
+) -> Result<(), TuiError> {
     let (mut dirty, mut events_open) = (true, true);
     let mut drawn: Option<Instant> = None;
     let (mut empty, mut shown) = (true, false);
@@ -102,8 +90,14 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
                     }
                     continue;
                 }
-                if let Some(outcome) = act(effect, state, screen, control)? {
-                    return Ok(outcome);
+                match effect {
+                    Some(Effect::Quit) => return Ok(()),
+                    // If the channel is full the app is behind: the user sees that nothing changes, and asks
+                    // again.
+                    Some(Effect::Ask(wish)) => _ = control.try_send(wish),
+                    Some(Effect::Copy(text)) => screen.copy(&text)?,
+                    Some(Effect::Redraw) => screen.clear()?,
+                    None | Some(Effect::Still | Effect::Suspend) => {}
                 }
                 // A held key or the wheel makes many events: all that have arrived share one frame.
                 if keys.is_empty() {
@@ -132,7 +126,7 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
             () = sleep_until(due.unwrap_or_else(Instant::now)), if wanting => {}
             changed = snapshots.changed() => {
                 if changed.is_err() {
-                    return Ok(Outcome::Ended);
+                    return Ok(());
                 }
                 state.take(snapshots.borrow_and_update().clone());
                 dirty |= !state.frozen;
@@ -150,10 +144,10 @@ pub(super) async fn drive<S: Screen, T: SignalSource>(
     }
 }
 
-fn left(signal: i32) -> Result<Outcome, TuiError> {
+fn left(signal: i32) -> Result<(), TuiError> {
     match signal {
         libc::SIGHUP => Err(TuiError::Gone),
-        number => Ok(Outcome::Signal(number)),
+        _ => Ok(()),
     }
 }
 
@@ -168,32 +162,6 @@ async fn suspend<S: Screen>(screen: &mut S, signals: &mut impl SignalSource, sig
     // Also where the kernel did not stop it. A SIGTERM that came with the SIGCONT is seen first.
     signals.continue_after(TOGETHER);
     None
-}
-
-fn act<S: Screen>(
-    effect: Option<Effect>,
-    state: &State,
-    screen: &mut S,
-    control: &mpsc::Sender<Control>,
-) -> Result<Option<Outcome>, TuiError> {
-    match effect {
-        None | Some(Effect::Still | Effect::Suspend) => {}
-        Some(Effect::Quit) => return Ok(Some(Outcome::Quit)),
-        // If the channel is full the app is behind. The newest wish is in the state and goes with the next
-        // request.
-        Some(Effect::Refresh(_)) => {
-            let _ = control.try_send(Control::Refresh(state.delay));
-        }
-        Some(Effect::Watch(qp)) => {
-            let _ = control.try_send(Control::Watch(qp));
-        }
-        Some(Effect::Probe(pid)) => {
-            let _ = control.try_send(Control::Probe(pid));
-        }
-        Some(Effect::Copy(text)) => screen.copy(&text)?,
-        Some(Effect::Redraw) => screen.clear()?,
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ struct Bench {
     events: mpsc::Sender<Event>,
     frames: watch::Receiver<(u64, usize)>,
     asked: mpsc::Receiver<Control>,
-    ended: oneshot::Receiver<Result<Outcome, TuiError>>,
+    ended: oneshot::Receiver<Result<(), TuiError>>,
 }
 
 impl Bench {
@@ -91,17 +91,20 @@ impl Bench {
             let first = snapshots_in.borrow_and_update().clone();
             let mut state = State::new(first, Settings::default(), tab, true, Depth::True);
             update::resize(&mut state, size);
-            let inputs = Inputs {
-                keys: &mut keys_in,
-                signals: &mut Silent,
-                snapshots: &mut snapshots_in,
-                events: &mut events_in,
-            };
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()
                 .unwrap();
-            let done = runtime.block_on(drive(&mut state, &mut Counting { frames }, inputs, &control));
+            let (mut screen, mut signals) = (Counting { frames }, Silent);
+            let done = runtime.block_on(drive(
+                &mut state,
+                &mut screen,
+                &mut keys_in,
+                &mut signals,
+                &mut snapshots_in,
+                &mut events_in,
+                &control,
+            ));
             let _ = end.send(done);
         });
         let mut bench = Self {
@@ -140,7 +143,7 @@ impl Bench {
     /// Leaves the view. Leaving is taken last, so everything sent before was taken.
     async fn leave(self) -> u64 {
         self.key(KeyCode::Char('q')).await;
-        assert!(matches!(self.ended.await, Ok(Ok(Outcome::Quit))));
+        assert!(matches!(self.ended.await, Ok(Ok(()))));
         self.frames.borrow().0
     }
 }

@@ -6,8 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::columns::{self, Column};
-use super::super::state::table_name;
+use super::super::columns;
 use super::super::tab::Tab;
 use super::super::theme;
 use rdmatop_model::findings::Limits;
@@ -18,9 +17,9 @@ struct Marked {
     theme: Option<Spanned<String>>,
     delay: Option<Spanned<f64>>,
     #[serde(default)]
-    sort: BTreeMap<Spanned<String>, Order>,
+    sort: BTreeMap<Tab, Order>,
     #[serde(default)]
-    columns: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, bool>>,
+    columns: BTreeMap<Tab, BTreeMap<Spanned<String>, bool>>,
     #[serde(default)]
     findings: BTreeMap<Spanned<String>, f64>,
 }
@@ -48,31 +47,27 @@ pub(super) fn check(text: &str, limits: &Limits) -> Result<(), String> {
         let why = format!("delay = {}: give 0.1 to 60 seconds", delay.as_ref());
         return Err(fault(delay.span(), why));
     }
-    for (table, order) in &marked.sort {
-        let columns = columns_of("sort", table).map_err(|why| fault(table.span(), why))?;
-        let mut sortable = columns.iter().filter(|column| column.sortable);
-        if !sortable.clone().any(|column| column.id == order.by.as_ref()) {
-            let why = format!(
-                "sort.{} by {:?}: give one of {}",
-                table.as_ref(),
-                order.by.as_ref(),
-                list(sortable.by_ref().map(|column| column.id))
-            );
+    for (tab, order) in &marked.sort {
+        let columns = columns::spec(*tab).columns().iter();
+        let sortable = columns.filter(|column| column.sortable).map(|column| column.id);
+        if !sortable.clone().any(|id| id == order.by.as_ref()) {
+            let (table, by) = (tab.names()[0].to_lowercase(), order.by.as_ref());
+            let why = format!("sort.{table} by {by:?}: give one of {}", list(sortable));
             return Err(fault(order.by.span(), why));
         }
     }
-    for (table, switched) in &marked.columns {
-        let known = columns_of("columns", table).map_err(|why| fault(table.span(), why))?;
+    for (tab, switched) in &marked.columns {
+        let known = columns::spec(*tab).columns();
         for (name, on) in switched {
+            let table = tab.names()[0].to_lowercase();
             let why = match known.iter().find(|column| column.id == name.as_ref()) {
                 None => format!(
-                    "columns.{} has no column {:?}: give one of {}",
-                    table.as_ref(),
+                    "columns.{table} has no column {:?}: give one of {}",
                     name.as_ref(),
                     list(known.iter().map(|column| column.id))
                 ),
-                Some(column) if column.priority == 0 && !on => {
-                    format!("columns.{}.{} is always shown", table.as_ref(), column.id)
+                Some(column) if column.screen.priority == 0 && !on => {
+                    format!("columns.{table}.{} is always shown", column.id)
                 }
                 Some(_) => continue,
             };
@@ -97,20 +92,6 @@ pub(super) fn one_line(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-fn columns_of(what: &str, table: &Spanned<String>) -> Result<&'static [Column], String> {
-    let found = Tab::ALL
-        .into_iter()
-        .find(|tab| table_name(*tab) == table.as_ref());
-    found.map(|tab| columns::spec(tab).columns()).ok_or_else(|| {
-        let names = Tab::ALL.into_iter().map(table_name);
-        format!(
-            "{what} has no table {:?}: give one of {}",
-            table.as_ref(),
-            list(names)
-        )
-    })
-}
-
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
@@ -133,7 +114,7 @@ mod tests {
             ("\n\ndelay = 0.0", "line 3: delay = 0: give 0.1 to 60 seconds"),
             (
                 "[sort.qp]\nby = \"age\"",
-                "line 1: sort has no table \"qp\": give one of processes, qps, devices, verbs, trace, probes",
+                "line 1: unknown variant `qp`, expected one of `processes`, `qps`, `devices`, `verbs`, `trace`, `probes`",
             ),
             (
                 "[sort.qps]\ndown = true\nby = \"speed\"",
@@ -145,7 +126,7 @@ mod tests {
             ),
             (
                 "tree = true\n[columns.sessions]\n",
-                "line 2: columns has no table \"sessions\"",
+                "line 2: unknown variant `sessions`",
             ),
             (
                 "[columns.processes]\npid = false",
@@ -169,7 +150,7 @@ mod tests {
     fn every_table_and_each_of_its_columns_is_known() {
         for tab in Tab::ALL {
             for column in columns::spec(tab).columns() {
-                let (table, id) = (table_name(tab), column.id);
+                let (table, id) = (tab.names()[0].to_lowercase(), column.id);
                 assert_eq!(
                     check(&format!("[columns.{table}]\n{id} = true"), &Limits::default()),
                     Ok(())

@@ -11,11 +11,8 @@ pub enum Mode {
     /// No mode: the keys are those of the view.
     #[default]
     View,
-    /// Typing a search; Esc returns the cursor to its old row.
-    Search {
-        /// Row before the search.
-        from: usize,
-    },
+    /// Typing a search; Esc returns the cursor to this row.
+    Search(usize),
     /// Typing a filter; Esc restores `before`.
     Filter {
         /// The filter text as typed so far.

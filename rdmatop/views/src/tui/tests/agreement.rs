@@ -14,9 +14,7 @@ use rdmatop_model::testkit::full;
 fn hold(snapshot: Snapshot) {
     let shown = state(snapshot, Tab::Qps, (200, 50));
     let s = Arc::clone(&shown.snapshot);
-    let mut bytes = Vec::new();
-    json::snapshot(&mut bytes, &s).unwrap();
-    let json: Value = serde_json::from_slice(&bytes).unwrap();
+    let json: Value = serde_json::from_str(&json::snapshot(&s)).unwrap();
     let (screen, text) = (screen(&shown), line::once::page(&s));
     let judgement = &json["judgement"];
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use super::super::columns::RowKey;
+use super::super::run::Control;
 use super::super::state::{Detail, Mode, Probing};
 use super::super::trace_log::{Follow, KEPT};
 use super::*;
@@ -193,7 +194,7 @@ fn following_a_qp_shows_its_events_and_losses_only() {
     code(&mut s, KeyCode::Enter);
     typed(&mut s, "o");
     assert_eq!(s.tab, Tab::Trace);
-    assert!(matches!(&s.follow, Some(Follow::Qp { uid: 10, .. })));
+    assert!(matches!(&s.follow, Some(Follow::Qp(10, ..))));
     assert_eq!(s.table().order.len(), 7);
     code(&mut s, KeyCode::Esc);
     assert_eq!(s.table().order.len(), 10);
@@ -229,7 +230,7 @@ fn plus_and_minus_stay_between_a_tenth_of_a_second_and_a_minute() {
     let mut s = state(testkit::busy(), Tab::Processes, (80, 24));
     assert_eq!(
         typed(&mut s, "+"),
-        Some(Effect::Refresh(Duration::from_millis(500)))
+        Some(Effect::Ask(Control::Refresh(Duration::from_millis(500))))
     );
     typed(&mut s, "++++++");
     assert_eq!(s.delay, Duration::from_millis(100));
@@ -297,7 +298,7 @@ fn sort_and_columns_are_remembered_in_the_settings() {
         Depth::Mono,
     );
     assert_eq!(again.table().sort, s.table().sort);
-    assert!(!again.settings.columns["processes"]["user"]);
+    assert!(!again.settings.columns[&Tab::Processes]["user"]);
 }
 
 #[test]
@@ -469,13 +470,13 @@ fn the_readme_says_how_to_read_every_tab() {
 fn a_key_asks_for_probes_on_the_process_of_the_row_and_for_their_end() {
     for tab in [Tab::Processes, Tab::Qps] {
         let mut state = state(with_data_path(None), tab, (120, 30));
-        let Some(Effect::Probe(Some(pid))) = typed(&mut state, "U") else {
+        let Some(Effect::Ask(Control::Probe(Some(pid)))) = typed(&mut state, "U") else {
             panic!("{:?}", state.message);
         };
         assert!(screen(&state).contains(&format!("probes on process {pid}")));
         assert_eq!(
             (typed(&mut state, "U"), state.probing),
-            (Some(Effect::Probe(None)), Probing::None)
+            (Some(Effect::Ask(Control::Probe(None))), Probing::None)
         );
     }
     let refused = |snapshot, tab, probing| {

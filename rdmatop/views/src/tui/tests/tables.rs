@@ -43,7 +43,7 @@ fn a_word_of_sort_gives_one_order_here_and_in_once() {
             ..Settings::default()
         };
         let sort = Sort::of_processes(word).unwrap();
-        settings.sort.insert("processes".to_owned(), sort);
+        settings.sort.insert(Tab::Processes, sort);
         let live = Arc::new(snapshot.clone().judged(None));
         let live = State::new(live, settings, Tab::Processes, true, Depth::True);
         let live: Vec<u64> = live
@@ -88,7 +88,7 @@ fn columns_give_way_by_priority_and_never_the_essential_ones() {
                         .columns()
                         .iter()
                         .find(|c| c.id == id)
-                        .map_or(0, |c| c.priority)
+                        .map_or(0, |c| c.screen.priority)
                 };
                 let least = ids.iter().map(|id| rank(id)).max().unwrap_or(0);
                 assert!(
@@ -162,7 +162,7 @@ fn headings_fit_their_columns() {
             for column in columns::spec(tab).columns() {
                 let heading = column.heading(&s.ctx());
                 assert!(
-                    text::width(&heading) <= usize::from(column.width.0),
+                    text::width(&heading) <= usize::from(column.screen.width.0),
                     "{tab:?} {heading}"
                 );
             }

@@ -3,6 +3,7 @@
 use rdmatop_common::wr::{NO_STATUS, WrRecord, flag, kind};
 use zerocopy::FromZeros as _;
 
+use super::super::run::Control;
 use super::*;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::input::{Now, WatchReport};
@@ -57,7 +58,10 @@ fn watched(qp: u64) -> Watched {
 /// The pane, open for the first QP of a busy host; `change` edits what is watched.
 fn open(size: (u16, u16), change: impl FnOnce(&mut Watched)) -> State {
     let mut state = state(testkit::busy(), Tab::Qps, size);
-    assert!(matches!(typed(&mut state, "w"), Some(Effect::Watch(Some(_)))));
+    assert!(matches!(
+        typed(&mut state, "w"),
+        Some(Effect::Ask(Control::Watch(Some(_))))
+    ));
     let mut watched = watched(state.work.as_ref().unwrap().qp);
     change(&mut watched);
     let mut snapshot = (*state.snapshot).clone();
@@ -148,7 +152,7 @@ fn whatever_closes_the_pane_ends_the_watch() {
         };
         assert_eq!(
             (effect, &state.work),
-            (Some(Effect::Watch(None)), &None),
+            (Some(Effect::Ask(Control::Watch(None))), &None),
             "{closing:?}"
         );
     }

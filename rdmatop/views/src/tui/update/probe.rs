@@ -2,7 +2,7 @@
 
 use super::super::columns::RowKey;
 use super::super::state::{Probing, State};
-use super::Effect;
+use super::{Control, Effect};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::Snapshot;
 
@@ -13,11 +13,14 @@ pub(super) fn switch(state: &mut State) -> Option<Effect> {
         Ok(Some(pid)) => {
             state.probing = Probing::Process(pid);
             let message = format!("probes on process {pid}: the header says what they cost it; U ends them");
-            (message, Some(Effect::Probe(Some(pid))))
+            (message, Some(Effect::Ask(Control::Probe(Some(pid)))))
         }
         Ok(None) => {
             state.probing = Probing::None;
-            ("the probes are removed".to_owned(), Some(Effect::Probe(None)))
+            (
+                "the probes are removed".to_owned(),
+                Some(Effect::Ask(Control::Probe(None))),
+            )
         }
     };
     state.message = Some(message);
@@ -27,17 +30,15 @@ pub(super) fn switch(state: &mut State) -> Option<Effect> {
 /// The process to probe, or `None` to end the probes; the error says why there is nothing to do.
 fn asked(state: &State) -> Result<Option<u32>, String> {
     let snapshot = &state.snapshot;
-    let pid = match (state.table().selected.as_ref(), state.selected()) {
+    let row = match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Process(_)), Some(at)) => {
             let row = &snapshot.processes[at];
-            row.pid.filter(|_| !row.exited)
+            Some((row.pid, row.exited))
         }
-        (Some(RowKey::Qp(_)), Some(at)) => {
-            let row = &snapshot.qps[at];
-            row.pid.filter(|_| !row.exited)
-        }
+        (Some(RowKey::Qp(_)), Some(at)) => Some((snapshot.qps[at].pid, snapshot.qps[at].exited)),
         _ => None,
     };
+    let pid = row.filter(|(_, exited)| !exited).and_then(|(pid, _)| pid);
     let Some(pid) = pid else {
         return Err(
             "U probes the program of a process that lives: choose one in 1 Processes or 2 QPs".to_owned(),
