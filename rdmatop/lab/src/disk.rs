@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::LabError;
 use super::state::MadeDisk;
+use super::{LabError, cannot};
 
 /// Where the kernel's target is set up (configfs).
 const TARGET: &str = "/sys/kernel/config/nvmet";
@@ -48,10 +48,7 @@ fn port(disk: &MadeDisk) -> PathBuf {
 }
 
 fn setting(path: &Path) -> impl FnOnce(io::Error) -> LabError {
-    move |error| LabError::Setting {
-        path: path.display().to_string(),
-        reason: error.to_string(),
-    }
+    move |error| cannot(format!("write {}", path.display()), &error)
 }
 
 fn set(dir: &Path, name: &str, value: &str) -> Result<(), LabError> {

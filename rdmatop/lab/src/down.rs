@@ -95,10 +95,7 @@ pub(super) fn remove(
     if let Some(leaving) = leaving.into_iter().next() {
         // The device is not gone, and needs its interface and its driver until it is. What is dropped from
         // the list now would never be removed.
-        return Err(LabError::Leaving {
-            device: leaving.name.to_string(),
-            held: leaving.held,
-        });
+        return Err(LabError::Leaving(leaving.name.to_string(), leaving.held));
     }
     for device in made.devices.iter().filter(|device| which.has(device.run)) {
         let Some(now) = ours::device(device, &present) else {
@@ -109,10 +106,7 @@ pub(super) fn remove(
             continue;
         }
         if which != (Which::All { force: true }) {
-            return Err(LabError::Held {
-                device: now.name.to_string(),
-                holders,
-            });
+            return Err(LabError::Held(now.name.to_string(), holders));
         }
         say.line(format_args!(
             "{} is held open by {holders}: waiting until they close it",

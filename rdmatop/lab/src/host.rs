@@ -11,7 +11,7 @@ use super::module::{self, Presence};
 use super::run::Wire;
 use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
-use super::{LabError, disk, link, switch};
+use super::{LabError, cannot, disk, link, switch};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
@@ -134,9 +134,18 @@ pub(super) struct System {
     nldev: Option<Nldev<Socket>>,
 }
 
-pub(super) fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
+/// The error of a netlink request that the kernel refused. Root may lack the right for it.
+pub(super) fn refused(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
     let action = action.into();
-    move |source| LabError::Netlink { action, source }
+    move |error| match error.errno() {
+        Some(libc::EPERM) => cannot(
+            action,
+            &format!(
+                "{error}; it takes CAP_NET_ADMIN: run on the host, or start the container with --cap-add NET_ADMIN"
+            ),
+        ),
+        _ => cannot(action, &error),
+    }
 }
 
 impl System {
@@ -193,10 +202,10 @@ impl Host for System {
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
         let nldev = match self.nldev() {
             Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
-            nldev => nldev.map_err(cannot("list RDMA devices"))?,
+            nldev => nldev.map_err(refused("list RDMA devices"))?,
         };
         let devices = nldev.devices().and_then(Dump::whole);
-        let devices = devices.map_err(cannot("list RDMA devices"))?;
+        let devices = devices.map_err(refused("list RDMA devices"))?;
         let present = devices.into_iter().map(|device| {
             let ports = nldev.ports(device.index).unwrap_or_default().items;
             let netdev = |port: Port| {
@@ -249,17 +258,17 @@ impl Host for System {
         let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
         self.nldev()
             .and_then(add)
-            .map_err(cannot(format!("make {name} on {netdev}")))
+            .map_err(refused(format!("make {name} on {netdev}")))
     }
 
     fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
         self.nldev()
             .and_then(|nldev| nldev.del_link(device.index))
-            .map_err(cannot(format!("remove {}", device.name)))
+            .map_err(refused(format!("remove {}", device.name)))
     }
 
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
-        let look = || cannot("look for holders");
+        let look = || refused("look for holders");
         let nldev = self.nldev().map_err(look())?;
         let (mut pids, unlisted) = owners(nldev, &Root::default(), index).map_err(look())?;
         if unlisted > 0 {
@@ -314,13 +323,13 @@ impl Host for System {
             // Loaded by the kernel itself, the module would bring a dummy0 that was not asked for.
             module::modprobe("dummy", &["numdummies=0"])?;
         }
-        link::add_dummy(name, address).map_err(cannot(format!("make interface {name}")))
+        link::add_dummy(name, address).map_err(refused(format!("make interface {name}")))
     }
 
     fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {
         match link::add_address(interface.index, address) {
             Err(error) if error.errno() != Some(libc::EEXIST) => {
-                Err(cannot(format!("give {} an address", interface.name))(error))
+                Err(refused(format!("give {} an address", interface.name))(error))
             }
             _ => Ok(()),
         }
@@ -338,7 +347,7 @@ impl Host for System {
             .into_iter()
             .find(|interface| interface.name == *name);
         let index = found.ok_or_else(|| LabError::NoInterface(name.into()))?.index;
-        link::set_up(index).map_err(cannot(format!("bring {name} up")))
+        link::set_up(index).map_err(refused(format!("bring {name} up")))
     }
 
     fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
@@ -366,11 +375,7 @@ impl Host for System {
 
     fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
         if name == "nvme_rdma" && disk::has_others() {
-            return Err(LabError::Module {
-                command: "rmmod",
-                module: name,
-                reason: "there is another NVMe controller over RDMA".into(),
-            });
+            return Err(cannot("unload it", &"there is another NVMe controller over RDMA"));
         }
         module::rmmod(name)
     }
@@ -392,14 +397,14 @@ impl Host for System {
     }
 
     fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError> {
-        link::disturb(interface.index, wire).map_err(cannot(format!(
+        link::disturb(interface.index, wire).map_err(refused(format!(
             "disturb the packets of {} (tc-netem(8), module sch_netem)",
             interface.name
         )))
     }
 
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {
-        link::remove(interface.index).map_err(cannot(format!("remove interface {}", interface.name)))
+        link::remove(interface.index).map_err(refused(format!("remove interface {}", interface.name)))
     }
 }
 

@@ -8,6 +8,7 @@
 //! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the
 //! cables, both ends of each, and the RDMA devices on them: whatever ends the process.
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::host::cannot;
-use super::{LabError, link};
+use super::host::refused;
+use super::{LabError, cannot, link};
 use rdmatop_sources::netlink::error::NetlinkError;
 
 /// A port is ready within milliseconds, on an emulated machine within a second.
@@ -39,8 +40,8 @@ impl Switch {
             let namespace = File::open("/proc/thread-self/ns/net")?;
             Ok((namespace, link::add_switch()))
         });
-        let (namespace, added) = made.map_err(|error| LabError::Namespace(error.to_string()))?;
-        added.map_err(cannot("make a bridge (module bridge)"))?;
+        let (namespace, added) = made.map_err(|error| no_namespace(&error))?;
+        added.map_err(refused("make a bridge (module bridge)"))?;
         Ok(Self {
             namespace: Some(namespace),
         })
@@ -52,15 +53,20 @@ impl Switch {
             return Ok(());
         };
         link::add_cable(name, address, mtu, namespace.as_fd())
-            .map_err(cannot(format!("make interface {name} (module veth)")))?;
+            .map_err(refused(format!("make interface {name} (module veth)")))?;
         let plugged: Result<Result<(), NetlinkError>, _> = in_thread(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok(link::plug(name))
         });
         plugged
-            .map_err(|error| LabError::Namespace(error.to_string()))?
-            .map_err(cannot(format!("plug {name} in")))
+            .map_err(|error| no_namespace(&error))?
+            .map_err(refused(format!("plug {name} in")))
     }
+}
+
+fn no_namespace(error: &io::Error) -> LabError {
+    let reason = format!("{error}; it takes CAP_SYS_ADMIN: run on the host");
+    cannot("use a network namespace", &reason)
 }
 
 /// Runs `work` in a thread: when that changes its network namespace, the caller's stays as it is.
@@ -79,10 +85,8 @@ pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
         return Err(LabError::NoIpv6);
     }
     for (file, value) in [("disable_ipv6", "0"), ("accept_dad", "0"), ("addr_gen_mode", "0")] {
-        fs::write(dir.join(file), value).map_err(|error| LabError::Setting {
-            path: dir.join(file).display().to_string(),
-            reason: error.to_string(),
-        })?;
+        let path = dir.join(file);
+        fs::write(&path, value).map_err(|error| cannot(format!("write {}", path.display()), &error))?;
     }
     Ok(())
 }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::disk;
-use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch};
+use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch, refused};
 use super::run::Wire;
 use super::state::MadeDisk;
 use super::store::Store;
-use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
+use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, cannot, run_on};
 use rdmatop_sources::netlink::name::Name;
 
 /// A machine. It gives no number twice; of the real kernel's numbers this is sure only of inodes in sysfs.
@@ -114,11 +114,7 @@ impl Host for Machine {
     }
     fn unload_rxe(&mut self) -> Result<(), LabError> {
         if self.in_use {
-            return Err(LabError::Module {
-                command: "rmmod",
-                module: "rdma_rxe",
-                reason: "in use".into(),
-            });
+            return Err(cannot("run `rmmod rdma_rxe`", &"in use"));
         }
         self.moment();
         self.rxe = None;
@@ -699,15 +695,15 @@ fn a_second_lab_at_the_same_time_is_told_who_is_at_work() {
 
 #[test]
 fn root_without_the_right_is_told_which_one_it_takes() {
-    let refused = |errno| LabError::Netlink {
-        action: "make rxe0 on eth0".into(),
-        source: rdmatop_sources::netlink::error::NetlinkError::Kernel { errno, message: None },
+    let refused = |errno| {
+        let error = rdmatop_sources::netlink::error::NetlinkError::Kernel { errno, message: None };
+        refused("make rxe0 on eth0")(error).to_string()
     };
-    let line = refused(libc::EPERM).to_string();
+    let line = refused(libc::EPERM);
     assert!(
         line.starts_with("cannot make rxe0 on eth0: Operation not permitted"),
         "{line}"
     );
     assert!(line.contains("--cap-add NET_ADMIN"), "{line}");
-    assert!(!refused(libc::ENOMEM).to_string().contains("CAP_NET_ADMIN"));
+    assert!(!refused(libc::ENOMEM).contains("CAP_NET_ADMIN"));
 }

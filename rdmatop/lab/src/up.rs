@@ -37,10 +37,7 @@ pub(super) fn up(
         let name = format!("rxe{number}");
         if let Some(going) = leaving.iter().find(|going| going.name == *name) {
             // The device is as good as gone, but no other can be made: the kernel still has the name.
-            return Err(LabError::Leaving {
-                device: name,
-                held: going.held.clone(),
-            });
+            return Err(LabError::Leaving(name, going.held.clone()));
         }
         let present = host.devices()?;
         if let Some(known) = made.devices.iter().find(|ours| ours.name == name) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use super::scenario::{DISK, Scenario};
-use crate::LabError;
+use crate::{LabError, cannot};
 
 /// How long programs may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -40,10 +40,7 @@ pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<Pa
             let paths = beside.iter().map(|(above, below)| above.join(below));
             let looked = dir.map_or_else(|| paths.collect(), |dir| vec![dir.to_path_buf()]);
             let looked: Vec<String> = looked.iter().map(|dir| dir.display().to_string()).collect();
-            LabError::NoProgram {
-                program,
-                looked: looked.join(", "),
-            }
+            LabError::NoProgram(program, looked.join(", "))
         })
     };
     scenario.traffic.iter().map(find).collect()
@@ -102,10 +99,8 @@ impl Traffic {
                 command.stdout(Stdio::null()).stderr(Stdio::null());
             }
             end_with_parent(&mut command, Signal::KILL);
-            let child = command.spawn().map_err(|error| LabError::Start {
-                program: path.display().to_string(),
-                reason: error.to_string(),
-            })?;
+            let child = command.spawn();
+            let child = child.map_err(|error| cannot(format!("start {}", path.display()), &error))?;
             traffic.programs.push((program, child));
         }
         Ok(traffic)
@@ -119,7 +114,7 @@ impl Traffic {
                 Ok(Some(status)) => status.to_string(),
                 Err(error) => error.to_string(),
             };
-            Some(LabError::Ended { program, how })
+            Some(LabError::Ended(program, how))
         })
     }
 

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::RUNS;
 use super::ending::Ending;
 use super::traffic::{end_with_parent, signal};
-use crate::{LabError, RunArgs};
+use crate::{LabError, RunArgs, cannot};
 
 /// How long a child may take to end: the scenario takes its devices down, the view detaches its programs.
 const GRACE: Duration = Duration::from_secs(30);
@@ -61,10 +61,7 @@ pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
 }
 
 fn failed(error: &std::io::Error) -> LabError {
-    LabError::Start {
-        program: "rdmatop".into(),
-        reason: error.to_string(),
-    }
+    cannot("start rdmatop", error)
 }
 
 /// Waits for the line that says that the scenario runs; the rest of its output is dropped.
