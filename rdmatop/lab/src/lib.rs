@@ -20,6 +20,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod up;
+mod work;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -98,7 +99,7 @@ pub struct RunArgs {
     /// program]
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
-    /// Print nothing but that it runs
+    /// Let the programs say nothing
     #[arg(long, hide = true)]
     pub quiet: bool,
 }

@@ -12,17 +12,17 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use super::host::refused;
+use super::work::wait;
 use super::{LabError, cannot, link};
 use rdmatop_sources::netlink::error::NetlinkError;
 
 /// A port is ready within milliseconds, on an emulated machine within a second.
 const LIMIT: Duration = Duration::from_secs(20);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Switch {
@@ -97,12 +97,6 @@ pub(super) fn await_device(name: &str) -> Result<(), LabError> {
     let port = Path::new("/sys/class/infiniband").join(name).join("ports/1");
     let has =
         |file: &str, word: &str| fs::read_to_string(port.join(file)).is_ok_and(|text| text.contains(word));
-    let end = Instant::now() + LIMIT;
-    while !(has("state", "ACTIVE") && has("gids/0", "fe80:")) {
-        if Instant::now() > end {
-            return Err(LabError::NotReady(name.into()));
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
-    Ok(())
+    let is_ready = || (has("state", "ACTIVE") && has("gids/0", "fe80:")).then_some(());
+    wait(LIMIT, is_ready).ok_or_else(|| LabError::NotReady(name.into()))
 }

@@ -5,17 +5,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use super::scenario::{DISK, Scenario};
+use crate::work::wait;
 use crate::{LabError, cannot};
 
 /// How long programs may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(3);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Programs that run; killed when this is dropped.
 #[derive(Debug)]
@@ -125,17 +124,11 @@ impl Traffic {
                 signal(child, Signal::TERM);
             }
         }
-        let last = Instant::now() + GRACE;
-        while Instant::now() < last {
-            if self
-                .programs
-                .iter_mut()
-                .all(|(_, child)| matches!(child.try_wait(), Ok(Some(_))))
-            {
-                break;
-            }
-            thread::sleep(BETWEEN_LOOKS);
-        }
+        let mut all_ended = || {
+            let mut children = self.programs.iter_mut().map(|(_, child)| child.try_wait());
+            children.all(|ended| matches!(ended, Ok(Some(_)))).then_some(())
+        };
+        wait(GRACE, &mut all_ended);
     }
 }
 
