@@ -103,20 +103,10 @@ impl Fact {
     /// Whether the fact is about the process that logs it, and not about the job, a connection or a NIC of
     /// the host.
     pub fn is_of_process(&self) -> bool {
-        match self {
-            Self::Hcas(_)
-            | Self::Virtual { .. }
-            | Self::Interfaces { .. }
-            | Self::Bootstrap
-            | Self::Network(_)
-            | Self::GpuDirect { .. }
-            | Self::Variable { .. }
-            | Self::Plugin(_)
-            | Self::NoPlugin
-            | Self::Provider(_)
-            | Self::Member(_) => true,
-            Self::Version(_) | Self::Channel { .. } | Self::Channels(_) | Self::NicSpeed { .. } => false,
-        }
+        !matches!(
+            self,
+            Self::Version(_) | Self::Channel { .. } | Self::Channels(_) | Self::NicSpeed { .. }
+        )
     }
 }
 
