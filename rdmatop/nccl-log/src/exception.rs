@@ -20,50 +20,11 @@ const LAST_ERROR: &str = "Last error:";
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
 /// Stands before an error that UCX prints.
 const UCX_ERROR: &str = "UCX  ERROR ";
-/// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of these.
-const PYTORCH: [&str; 12] = [
-    "Watchdog caught collective operation timeout",
-    "Received a dump signal due to a collective timeout",
-    "ProcessGroupNCCL's watchdog got stuck for",
-    // `retreiving` in versions before 2.0.
-    "is setting up NCCL communicator and retr",
-    "The client socket has timed out after",
-    "Gloo connectFullMesh failed with ",
-    "RendezvousConnectionError: ",
-    "RendezvousTimeoutError",
-    "The server socket has failed to listen on any local network address",
-    "NCCL communicator was aborted on rank ",
-    "recvValue",
-    "sendBytes failed on SocketImpl(",
-];
-/// So begins what other libraries say.
-const OTHERS: [&str; 14] = [
-    // UCX, the first of them in the source that prints failed work requests.
-    dictionary::UCX,
-    UCX_ERROR,
-    // NVSHMEM.
-    "non-zero status: ",
-    "NULL value ",
-    "init failed for transport: ",
-    "WARN: device ",
-    // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
-    "<warn> ",
-    "NET/OFI ",
-    // MPICH over libfabric.
-    "OFI poll failed (",
-    "MPICH WARNING: OFI ",
-    // Slurm, NIXL, JAX.
-    "pmixp_coll_",
-    "NIXL_ERR_REMOTE_DISCONNECT",
-    "CoordinationService/RegisterTask",
-    "This thread has been waiting for `",
-];
 /// Stands before the words of an error of CUDA in what nccl-tests print.
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 /// The least width, in bytes, at which a tool breaks lines wherever that is.
 const WIDTH: usize = 80;
-/// How much is kept of a line that may go on in the next one: more than the longest of [`PYTORCH`].
+/// How much is kept of a line that may go on in the next one: more than the longest beginning.
 const TAIL: usize = 80;
 /// How long a prefix of a launcher or a logger may be.
 const HEAD: usize = 64;
@@ -270,8 +231,11 @@ fn tail(line: &str) -> &str {
         .unwrap_or_default()
 }
 
+/// How the messages begin that PyTorch and other libraries print themselves.
 fn beginnings() -> impl Iterator<Item = &'static str> {
-    PYTORCH.into_iter().chain(OTHERS)
+    [dictionary::UCX, UCX_ERROR]
+        .into_iter()
+        .chain(dictionary::beginnings())
 }
 
 /// What PyTorch says, where a tool broke its beginning into two lines.

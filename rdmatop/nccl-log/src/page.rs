@@ -9,6 +9,7 @@ use super::{
     jobs::Job,
     now::Now,
     now_page,
+    process::Process,
     report::{NicUse, Report, is_ib},
     verdict::{self, host_name, nic_name},
     warning::Warning,
@@ -16,8 +17,8 @@ use super::{
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text::{self, count};
 
-/// Hosts that a line names.
-const HOSTS: usize = 4;
+/// Kinds of jobs that a line names.
+const KINDS: usize = 4;
 
 /// The page; the first line is the verdict.
 pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
@@ -84,13 +85,8 @@ fn head(out: &mut String, report: &Report) {
     let mut hosts = report.hosts();
     hosts.remove("");
     if !hosts.is_empty() {
-        let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
-        let more = match hosts.len().saturating_sub(HOSTS) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let word = if hosts.len() == 1 { "host" } else { "hosts" };
-        parts.push(format!("{} {word}: {}{more}", hosts.len(), named.join(", ")));
+        let named = text::names(&hosts.iter().collect::<Vec<_>>());
+        parts.push(format!("{}: {named}", count(hosts.len(), "host")));
     }
     if let Some(channels) = report.channels {
         parts.push(count(channels, "channel"));
@@ -168,7 +164,7 @@ fn ranks(jobs: &[Job]) -> Option<String> {
             for job in jobs {
                 *kinds.entry((job.ranks, joined(job))).or_default() += 1;
             }
-            let kinds = kinds.iter().rev().take(HOSTS);
+            let kinds = kinds.iter().rev().take(KINDS);
             let words: Vec<String> = kinds
                 .map(|((ranks, joined), jobs)| {
                     format!("{} of {}{joined}", count(*jobs, "job"), count(*ranks, "rank"))
@@ -295,18 +291,17 @@ const DECISIVE: [&str; 16] = [
     "FI_PROVIDER",
 ];
 
+/// What processes have, each once and in order.
+fn distinct(report: &Report, of: impl Fn(&Process) -> Option<String>) -> Vec<String> {
+    let all: BTreeSet<String> = report.processes.values().filter_map(of).gather();
+    all.into_iter().collect()
+}
+
 fn settings(out: &mut String, report: &Report) {
     let mut lines: Vec<String> = Vec::new();
     for name in DECISIVE {
-        let mut values: Vec<&str> = report
-            .processes
-            .values()
-            .filter_map(|process| process.variables.get(name))
-            .map(String::as_str)
-            .collect();
-        values.sort_unstable();
-        values.dedup();
-        match values.as_slice() {
+        let of = |process: &'_ Process| process.variables.get(name).cloned();
+        match distinct(report, of).as_slice() {
             [] => {}
             [one] => lines.push(format!("{name}={one}")),
             several => lines.push(format!(
@@ -315,13 +310,7 @@ fn settings(out: &mut String, report: &Report) {
             )),
         }
     }
-    let mut plugins: Vec<&str> = report
-        .processes
-        .values()
-        .filter_map(|process| process.plugin.as_deref())
-        .collect();
-    plugins.sort_unstable();
-    plugins.dedup();
+    let plugins = distinct(report, |process| process.plugin.clone());
     if !plugins.is_empty() {
         lines.push(format!("network plugin: {}", text::names(&plugins)));
     } else if report.processes.values().any(|process| process.no_plugin) {
@@ -372,32 +361,18 @@ fn warnings(out: &mut String, report: &Report) {
 
 /// `gpu-a mlx5_0 (3 times): `.
 fn place(warning: &Warning) -> String {
-    let devices = warning
-        .devices
-        .iter()
-        .map(|(host, device)| format!("{host} {device}").trim().to_owned());
-    let hosts = warning.hosts.iter().filter(|host| !host.is_empty());
-    let (names, all): (Vec<String>, usize) = if warning.devices.is_empty() {
-        (hosts.take(HOSTS).cloned().collect(), warning.hosts.len())
+    let names: Vec<String> = if warning.devices.is_empty() {
+        warning.hosts.iter().cloned().collect()
     } else {
-        (devices.take(HOSTS).collect(), warning.devices.len())
+        let device = |(host, device): &(String, String)| format!("{host} {device}").trim().to_owned();
+        warning.devices.iter().map(device).collect()
     };
-    let more = match all.saturating_sub(HOSTS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let times = if warning.count == 1 {
-        String::new()
-    } else {
-        format!("({} times)", warning.count)
-    };
-    let names = format!("{}{more}", names.join(", "));
-    let words = [names, times].into_iter().filter(|part| !part.is_empty());
-    let place = words.collect::<Vec<_>>().join(" ");
-    if place.is_empty() {
-        place
-    } else {
-        format!("{place}: ")
+    let names = text::names(&names);
+    match (names.as_str(), warning.count) {
+        ("", 1) => String::new(),
+        ("", times) => format!("({times} times): "),
+        (names, 1) => format!("{names}: "),
+        (names, times) => format!("{names} ({times} times): "),
     }
 }
 
@@ -427,7 +402,7 @@ fn set_already(report: &Report, advice: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     /// Rate by name of the device.
-    pub bits_per_second: std::collections::BTreeMap<String, u64>,
+    pub bits_per_second: BTreeMap<String, u64>,
 }
 
 /// GB/s that one host's NICs with connections can carry, the number of these NICs, and the source of that.
@@ -463,10 +438,10 @@ fn bandwidth(out: &mut String, report: &Report, links: &Links) {
             best.gigabytes_per_second, best.bytes
         );
         if let Some((gigabytes, count, source)) = limit(report, links) {
-            let word = if count == 1 { "NIC" } else { "NICs" };
+            let nics = text::count(count, "NIC");
             let reached = best.gigabytes_per_second / gigabytes * 100.0;
             let words = format!(
-                "the {count} {word} of a host carry {gigabytes:.1} GB/s at most ({source}): {reached:.0} % of it reached"
+                "the {nics} of a host carry {gigabytes:.1} GB/s at most ({source}): {reached:.0} % of it reached"
             );
             wrapped(out, "  ", 4, &words);
         }

@@ -101,10 +101,6 @@ pub(super) fn host_name(host: &str) -> &str {
     if host.is_empty() { "a host" } else { host }
 }
 
-fn length(of: usize) -> u64 {
-    u64::try_from(of).unwrap_or(u64::MAX)
-}
-
 /// Judges the report.
 pub fn judge(report: &Report) -> Verdict {
     let mut verdict = Verdict {
@@ -127,7 +123,7 @@ pub fn judge(report: &Report) -> Verdict {
         (on, all) if on == all => "GPUDirect on all".to_owned(),
         (on, all) => format!("GPUDirect on {on} of {all}"),
     };
-    let nics = count(length(verdict.nics), "NIC");
+    let nics = count(verdict.nics, "NIC");
     let (kind, line) = match (verdict.nics, verdict.on_tcp.first_key_value(), unknown) {
         (0, Some((host, why)), _) => {
             let network = report
@@ -136,16 +132,13 @@ pub fn judge(report: &Report) -> Verdict {
                 .map_or("Socket", |(nic, _)| nic.network.as_str());
             let on = why::interfaces(report, host);
             let jobs = report.jobs();
-            if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
+            let line = if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
                 let why = why::inside(report, host);
-                let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
-                (VerdictKind::Tcp, line)
+                format!("TCP inside one host: NET/{network}{on}, because {why}")
             } else {
-                (
-                    VerdictKind::Tcp,
-                    format!("TCP: NET/{network}{on}{}", because(why)),
-                )
-            }
+                format!("TCP: NET/{network}{on}{}", because(why))
+            };
+            (VerdictKind::Tcp, line)
         }
         (_, Some((host, why)), _) => {
             let more = match verdict.on_tcp.len() {
@@ -285,7 +278,7 @@ fn fault(report: &Report) -> Option<String> {
         .count();
     let others = match kinds {
         0 | 1 => String::new(),
-        kinds => format!(" (and {} below)", count(length(kinds - 1), "other fault")),
+        kinds => format!(" (and {} below)", count(kinds - 1, "other fault")),
     };
     Some(if place.is_empty() {
         format!("{means}{others}")
@@ -403,7 +396,7 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     let progress = progress(&jobs, failed);
     if inside.collnet == 0 && inside.multi_node > 0 && !jobs.iter().all(Job::is_seen_on_one_host) {
         let nodes = jobs.iter().filter_map(|job| job.nodes).max();
-        let hosts = nodes.map_or(0, u64::from).max(length(report.hosts().len()));
+        let hosts = nodes.map_or(0, |nodes| nodes as usize).max(report.hosts().len());
         let who = if hosts > 1 {
             format!("{hosts} hosts")
         } else {

@@ -8,11 +8,10 @@ use super::{
     report::{NicKey, Report},
 };
 use rdmatop_base::order::Gather as _;
+use rdmatop_base::text;
 
 /// The reason where the log has none.
 pub(super) const NOT_KNOWN: &str = "the log does not say why";
-/// Interfaces that a line names.
-const INTERFACES: usize = 4;
 
 /// Messages that keep a process from RDMA, the most direct ones first: an entry of the dictionary, and its
 /// words, which may name the device of the line.
@@ -160,11 +159,9 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
         .flat_map(|process| &process.interfaces)
         .map(String::as_str)
         .gather();
-    let shown: Vec<&str> = names.iter().take(INTERFACES).copied().collect();
     match names.len() {
         0 => String::new(),
-        all if all > INTERFACES => format!(" on {} and {} more", shown.join(", "), all - INTERFACES),
-        _ => format!(" on {}", shown.join(", ")),
+        _ => format!(" on {}", text::names(&names.into_iter().collect::<Vec<_>>())),
     }
 }
 

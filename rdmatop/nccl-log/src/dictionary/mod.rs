@@ -163,6 +163,18 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
     tables.into_iter().flatten()
 }
 
+/// How the messages begin that have no head of NCCL's.
+pub(super) fn beginnings() -> impl Iterator<Item = &'static str> {
+    let tables = [results::ENTRIES, others::ENTRIES];
+    tables
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| match entry.pattern {
+            Pattern::Text(words) => words.first().copied(),
+            _ => None,
+        })
+}
+
 /// The entry for a message, if there is one.
 pub fn look_up(text: &str) -> Option<&'static Entry> {
     look_up_in("", text)

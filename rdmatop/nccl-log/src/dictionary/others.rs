@@ -73,20 +73,19 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             its processes have (`rdma resource show`)";
         in "libfabric 1.9 on": Text(&["<warn> Unable to register MR", "Cannot allocate memory"]) =>
             "<warn> Unable to register MR: Cannot allocate memory";
+        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory", "Error: Cannot allocate memory"]) =>
+            "NET/OFI Unable to register memory (type = 1) for device 2. RC: -12, Error: Cannot allocate memory";
 
     "ofi-peer" Fault means "the peer's endpoint of EFA is not there: its process ended or began anew";
         next "of all ranks' logs, the one that ends first; `sudo dmesg` of its host (out of memory), the memory limit of its container";
         in "aws-ofi-nccl 1.3 on, with libfabric to 1.21": Text(&["NET/OFI ", "completed with error", "Invalid receiver queue pair number"]) =>
-            "NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number (QPN) My EFA addr: \
-            fi_addr_efa://[fe80::1]:0:657145598";
+            "NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number";
         in "aws-ofi-nccl 1.3 on, with libfabric 1.22 on": Text(&["NET/OFI ", "completed with error", "Bad queue pair (QP) number"]) =>
-            "NET/OFI Request 0x7f completed with error. RC: 5. Error: 9 (Bad queue pair (QP) number (QP does not exist or is in \
-            error state))";
+            "NET/OFI Request 0x7f completed with error. RC: 5. Error: 9 (Bad queue pair (QP) number";
         in "libfabric 1.16 to 1.21": Text(&["<warn> err: ", "message: Invalid receiver queue pair number"]) =>
             "<warn> err: 5, message: Invalid receiver queue pair number (QPN) My EFA addr: fi_addr_efa://[fe80::1]:0:657145598 (9)";
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Bad queue pair (QP) number"]) =>
-            "<warn> err: 5, message: Bad queue pair (QP) number (QP does not exist or is in error state) My EFA addr: \
-            fi_addr_efa://[fe80::1]:0:657145598 (9)";
+            "<warn> err: 5, message: Bad queue pair (QP) number (QP does not exist or is in error state) My";
 
     "ofi-peer" Fault means "the peer's memory that a transfer of EFA names is not registered, or no longer: it gave the transfer up, or ended";
         next "of all ranks' logs, the one that ends first; it also comes where a program frees a buffer too early";
@@ -95,21 +94,23 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "libfabric 1.16 to 1.20": Text(&["<warn> err: ", "message: Invalid address My EFA"]) =>
             "<warn> err: 5, message: Invalid address My EFA addr: fi_addr_efa://[fe80::1]:0:1072483550 (7)";
         in "libfabric 1.22 to 2.2": Text(&["<warn> err: ", "message: Remote key (RKEY) not registered"]) =>
-            "<warn> err: 5, message: Remote key (RKEY) not registered or does not match remote IOVA My EFA addr: \
-            fi_addr_efa://[fe80::1]:0:1072483550 (7)";
+            "<warn> err: 5, message: Remote key (RKEY) not registered or does not match remote IOVA My EFA";
         in "libfabric 2.3 on": Text(&["<warn> err: ", "message: Remote memory registration is invalid"]) =>
-            "<warn> err: 5, message: Remote memory registration is invalid, has insufficient access flags or does not match IOVA \
-            My EFA addr: fi_addr_efa://[fe80::1]:0:1072483550 (7)";
+            "<warn> err: 5, message: Remote memory registration is invalid, has insufficient access flags or";
 
-    "ofi-peer" Fault means "the peer does not answer over EFA any more";
-        next "EFA: the security group must allow all traffic from and to itself; else the peer's process and its log";
+    "ofi-peer" Fault means "the peer does not answer over EFA, or not any more";
+        next "EFA: the security group must allow all traffic from and to itself, both ends in one subnet; else the peer's \
+            process and its log";
         in "aws-ofi-nccl 1.3 on, with libfabric 1.22 on": Text(&["NET/OFI ", "completed with error", "Unresponsive remote"]) =>
             "NET/OFI Request 0x7f completed with error. RC: 107. Error: 13 (Unresponsive remote (was previously responsive))";
         in "libfabric 1.16 to 1.21": Text(&["<warn> err: ", "message: Unresponsive receiver"]) =>
             "<warn> err: 107, message: Unresponsive receiver My EFA addr: fi_addr_efa://[fe80::1]:0:1072483550 (13)";
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Unresponsive remote"]) =>
-            "<warn> err: 107, message: Unresponsive remote (was previously responsive) My EFA addr: \
-            fi_addr_efa://[fe80::1]:0:1072483550 (13)";
+            "<warn> err: 107, message: Unresponsive remote (was previously responsive) My EFA addr";
+        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error", "Unresponsive receiver"]) =>
+            "NET/OFI Request 0x7f completed with error. RC: 103. Error: 4126 (Unresponsive receiver";
+        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error", "nreachable remote"]) =>
+            "NET/OFI Request 0x7f completed with error. RC: 5. Error: 4122 (Unreachable remote). Completed";
 
     "ofi-open" Fault means "Slingshot's device is there, and this process may not use it: its job has no virtual network (VNI) of its own";
         next "start it with the site's launcher (Slurm's srun with its plugin of HPE's network, or PALS), or have the administrator allow the \

@@ -4,8 +4,6 @@ use super::{Entry, Pattern::Text};
 
 const START: &str = "`fi_info -p efa` in the container (cxi on Slingshot); /dev/infiniband passed in; libfabric and aws-ofi-nccl of one \
                      release of the EFA installer; the plugin's lines with NCCL_DEBUG=INFO";
-const REMOTE: &str = "EFA: the security group must allow all traffic from and to itself, both ends in one subnet; else the peer's process \
-                      and its log";
 
 pub(super) const ENTRIES: &[Entry] = messages! {
     "ofi-no-provider" Choice means "libfabric has no provider that the EFA plugin can use";
@@ -31,9 +29,6 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next START;
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to initialize ", " protocol"]) =>
             "NET/OFI Failed to initialize sendrecv protocol";
-
-    "ofi-no-protocol" Choice means "the EFA plugin could not start any protocol on libfabric";
-        next START;
         in "aws-ofi-nccl 1.13 on": Text(&["NET/OFI Unable to find a protocol that worked"]) =>
             "NET/OFI Unable to find a protocol that worked";
 
@@ -81,41 +76,18 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.10 on": Text(&["NET/OFI Disabling shared memory failed"]) =>
             "NET/OFI Disabling shared memory failed: Protocol not available";
 
-    "ofi-memory" Fault means "memory could not be registered with libfabric: the limit of locked memory, or the NIC's number of regions, is reached";
-        next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions its \
-            processes have (`rdma resource show`)";
-        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory", "Error: Cannot allocate memory"]) =>
-            "NET/OFI Unable to register memory (type = 1) for device 2. RC: -12, Error: Cannot allocate memory";
-
     "ofi-memory" Fault means "memory could not be registered with libfabric; type 2 is GPU memory";
         next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
             memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory"]) =>
             "NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument";
-
-    "ofi-memory" Fault means "memory could not be registered with libfabric";
-        next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
-            memory (`ulimit -l unlimited`)";
         in "aws-ofi-nccl 1.17 on": Text(&["NET/OFI Could not register memory on "]) =>
             "NET/OFI Could not register memory on rail 0 with flag 0";
-
-    "ofi-peer" Fault means "the peer does not answer over EFA";
-        next REMOTE;
-        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error", "Unresponsive receiver"]) =>
-            "NET/OFI Request 0x7f completed with error. RC: 103. Error: 4126 (Unresponsive receiver \
-            (reachable by EFA device)";
-
-    "ofi-peer" Fault means "the peer cannot be reached over EFA";
-        next REMOTE;
-        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error", "nreachable remote"]) =>
-            "NET/OFI Request 0x7f completed with error. RC: 5. Error: 4122 (Unreachable remote). Completed \
-            length: 0";
 
     "ofi-request" Fault means "a request failed in libfabric";
         next "the words behind `Error` are the provider's; look at the peer's log at the same time";
         in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error"]) =>
-            "NET/OFI Request 0x7f seq 4 completed with error. RC: 107. Error: 25 (Inappropriate ioctl for \
-            device)";
+            "NET/OFI Request 0x7f seq 4 completed with error. RC: 107. Error: 25";
 
     "ofi-queue" Fault means "libfabric's completion queue cannot be read";
         next "the error behind `RC`; `sudo dmesg` of that host";
@@ -129,13 +101,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI ", "nable to insert remote address into address vector"]) =>
             "NET/OFI Unable to insert remote address into address vector for device.";
 
-    "ofi-rails" Fault means "the two ends have different numbers of EFA interfaces per GPU";
+    "ofi-rails" Fault means "the two ends, or two GPUs of a host, have different numbers of EFA interfaces per GPU";
         next "look for a host with an interface missing: `fi_info -p efa` on each";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Unexpected number of remote "]) =>
             "NET/OFI Unexpected number of remote rails for dev 0. Expected 4 but got 3";
-
-    "ofi-rails" Fault means "a GPU has another number of EFA interfaces than its siblings";
-        next "look for an interface that is missing: `fi_info -p efa`";
         in "aws-ofi-nccl 1.7 to 1.14": Text(&["NET/OFI Wrong number of NICs for device"]) =>
             "NET/OFI Wrong number of NICs for device 3. Expected 4 but got 3";
 
@@ -148,39 +117,24 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then \
             NCCL_TUNER_PLUGIN=none, or a newer one";
         in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]) =>
-            "NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol with \
-            NCCL_ALGO/NCCL_PROTO";
+            "NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol";
 
     "ofi-topology" Note means "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly";
         next "/sys in the container; on virtual machines the plugin's own topology file";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to ", "device property file"]) =>
-            "NET/OFI Failed to open device property file /sys/bus/pci/devices/0000:00:1e.0/max_link_speed. \
-            ERROR: No such file";
+            "NET/OFI Failed to open device property file /sys/bus/pci/devices/0000:00:1e.0/max_link_speed.";
 
     "ofi-symbol" Note means "the plugin cannot tell NCCL's version, as where NCCL is linked statically";
         next "nothing";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Could not find ncclGetVersion symbol"]) =>
             "NET/OFI Could not find ncclGetVersion symbol";
 
-    "no-collnet" Note means "in-network reduction (SHARP) cannot be used; connections between ranks can";
-        next "nothing, unless SHARP is meant to be used: then its aggregation manager (sharp_am), and how \
-            many jobs its trees have room for";
-        in "NCCL 2.6 on, HPC-X's plugin": Text(&["NET/IB : SHARP coll init error"]) =>
-            "NET/IB : SHARP coll init error: Cannot create SHARP job(-11)";
-        in "NCCL 2.6 on, HPC-X's plugin": Text(&["SHARP group create"]) =>
-            "SHARP group create: Streaming Tree lock failed (-18)";
-
-    "tcpx-stalls" Note means "a transfer of GPUDirect-TCPX has not gone on for 10 seconds or more";
-        next "look at the rank at the other end of the line's addresses: whether it receives, and at \
+    "tcpx-stalls" Note means "a transfer of GPUDirect-TCPX, or its peer's announcement of one, has not come for 10 seconds or more";
+        next "look at the rank at the other end of the line's addresses: whether it receives, computes or hangs, and at \
             retransmissions (`ss -ti`) of both hosts";
         in "GPUDirect-TCPX": Text(&["*", " timeout error ", " cnt ", ", nanos "]) =>
             "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 send timeout error 11, Resource \
             temporarily unavailable: [0/524288]/524288 cnt 912, nanos 10000012345";
-
-    "tcpx-stalls" Note means "a receiver of GPUDirect-TCPX has waited for its peer's announcement for 10 \
-        seconds or more";
-        next "look at the rank at the other end of the line's addresses: it computes, waits for others, or \
-            hangs";
         in "GPUDirect-TCPX": Text(&["*", " ctrl timeout cnt ", ", nanos "]) =>
             "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 rx ctrl timeout cnt 912, nanos \
             10000012345";

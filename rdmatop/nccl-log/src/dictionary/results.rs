@@ -47,13 +47,30 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.13 on, RCCL of ROCm 5.4 on": CallResult(6) =>
             "proxy.cc:878 -> 6 [Progress Thread]";
 
+    // Before `aborted`, which quotes it.
+    "watchdog" Follows means "a collective did not end in time (PyTorch's watchdog): a rank came late or not \
+        at all, or the network stands still";
+        next "of all ranks' logs, the rank without such a line, or with the smallest `last enqueued NCCL \
+            work`, is the one that the others wait for: its log and its stack; where all are equal, the \
+            network: `rdmatop` on their hosts";
+        in "PyTorch 1.12 on": Text(&["Watchdog caught collective operation timeout"]) =>
+            "Watchdog caught collective operation timeout: WorkNCCL";
+        in "PyTorch 2.4 on": Text(&["Received a dump signal due to a collective timeout from "]) =>
+            "Received a dump signal due to a collective timeout from rank 7 and we will try our best to dump";
+
+    "watchdog" Follows means "PyTorch's watchdog of collectives stands still itself: a call of CUDA or NCCL \
+        does not return, or a thread that waits for one holds Python's lock";
+        next "the stack of that process (`sudo py-spy dump --native --pid PID`); where all ranks say so, that of the \
+            rank whose log ends first";
+        in "PyTorch 2.2 on": Text(&["ProcessGroupNCCL's watchdog got stuck for "]) =>
+            "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring";
+
     "no-unique-id" Follows means "the first rank did not hand out the ID that a communicator begins with: it came \
         late to its first collective, or ended";
         next "of rank 0, its first error, or what it does for so long before (data, checkpoints); the others wait as \
             long as the `timeout` of init_process_group";
         in "PyTorch 1.8 on": Text(&["is setting up NCCL communicator and retr"]) =>
-            "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', \
-            but store->get('0') got error: Socket Timeout";
+            "is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store";
 
     "no-store" Fault means "the process where ranks meet (MASTER_ADDR, --rdzv-endpoint) does not answer";
         next "that address and port, alike on every host: whether a process listens there (`ss -ltn` on its host), a \
@@ -83,28 +100,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "store-gone" Note means "the process where ranks meet (rank 0, or torchrun's first agent) ended before others";
         next "nothing at the end of a job; else its log: the others only report it";
         in "PyTorch 2.5 on": Text(&["recvValue", "failed on SocketImpl("]) =>
-            "recvValueWithTimeout failed on SocketImpl(fd=90, addr=[n1]:43518, remote=[n0]:29500): Failed to recv, got 0 \
-            bytes. Connection was likely closed. Did the remote server shutdown or crash?";
+            "recvValueWithTimeout failed on SocketImpl(fd=90, addr=[n1]:43518, remote=[n0]:29500): Failed to";
         in "PyTorch 2.5 on": Text(&["sendBytes failed on SocketImpl("]) =>
             "sendBytes failed on SocketImpl(fd=4, addr=[n1]:43518, remote=[n0]:29500): Broken pipe";
-
-    "watchdog" Follows means "a collective did not end in time (PyTorch's watchdog): a rank came late or not \
-        at all, or the network stands still";
-        next "of all ranks' logs, the rank without such a line, or with the smallest `last enqueued NCCL \
-            work`, is the one that the others wait for: its log and its stack; where all are equal, the \
-            network: `rdmatop` on their hosts";
-        in "PyTorch 1.12 on": Text(&["Watchdog caught collective operation timeout"]) =>
-            "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, \
-            NumelOut=1, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.";
-        in "PyTorch 2.4 on": Text(&["Received a dump signal due to a collective timeout from "]) =>
-            "Received a dump signal due to a collective timeout from rank 7 and we will try our best to dump the \
-            debug info. Last enqueued NCCL work: 56116, last completed NCCL work: 56116.";
-
-    "watchdog" Follows means "PyTorch's watchdog of collectives stands still itself: a call of CUDA or NCCL \
-        does not return, or a thread that waits for one holds Python's lock";
-        next "the stack of that process (`sudo py-spy dump --native --pid PID`); where all ranks say so, that of the \
-            rank whose log ends first";
-        in "PyTorch 2.2 on": Text(&["ProcessGroupNCCL's watchdog got stuck for "]) =>
-            "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring \
-            enqueued collectives.";
 };

@@ -30,18 +30,12 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "socketStartConnect: Connect to 192.0.2.2<4711> failed : Connection refused";
 
     // Behind `refused`, which shows that the address was reached.
-    "local-address" Fault means "a rank gave an address that holds on one link only (fe80, %interface): NCCL \
-        took an interface of containers or of a cable to one host";
-        next "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without those of containers: \
-            ^docker,lo,veth,virbr,br-";
+    "local-address" Fault means "a rank gave an address that holds on one link only (fe80, 169.254): NCCL took an interface of containers, of \
+        their services, or of a cable to one host";
+        next "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without those that have such addresses (`ip \
+            -br address`): ^docker,lo,veth,virbr,br-,pod-id-link";
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to fe80:", "%"]) =>
-            "socketPollConnect: Connect to fe80::2%veth7<54567> returned 99(Cannot assign requested address) \
-            errno 115(Operation now in progress)";
-
-    "local-address" Fault means "a rank gave an address that holds on one link only (169.254): NCCL took an \
-        interface of a container's own services or of a cable to one host";
-        next "NCCL_SOCKET_IFNAME with the interface that joins the hosts, or without the one that has such \
-            an address (`ip -br address`): ^docker,lo,veth,pod-id-link";
+            "socketPollConnect: Connect to fe80::2%veth7<54567> returned 99(Cannot assign requested address)";
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to 169.254.", "<", "> "]) =>
             "socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort";
 
@@ -49,20 +43,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next UNREACHED;
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "No route to host"]) =>
             "Net : Connect to 192.0.2.2<4711> failed : No route to host";
-
-    "unreached" Fault means "a rank's host cannot be reached: there is no route";
-        next UNREACHED;
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "Network is unreachable"]) =>
             "Net : Connect to 192.0.2.2<4711> failed : Network is unreachable";
 
-    "unreached" Fault means "a rank's host does not answer: it is down, or a firewall drops";
+    "unreached" Fault means "a rank's host or process does not answer: it is down, or a firewall drops";
         next UNREACHED;
         in "NCCL 2.4 on, RCCL": Text(&["*", "onnect to ", "Connection timed out"]) =>
-            "socketPollConnect: connect to 192.0.2.2<4711> returned Connection timed out, exceeded error \
-            retry count after 35 attempts";
-
-    "unreached" Fault means "a rank's host or process does not answer";
-        next UNREACHED;
+            "socketPollConnect: connect to 192.0.2.2<4711> returned Connection timed out, exceeded error";
         in "NCCL 2.16 to 2.23, RCCL of ROCm 5.6 on": Text(&["socketPollConnect: exceeded "]) =>
             "socketPollConnect: exceeded retries (20000)";
         in "NCCL 2.24 on, RCCL of ROCm 7.0 on": Text(&["*", "onnect to ", " retry count"]) =>
@@ -76,13 +63,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.30 on": Text(&["*", "PollConnect to ", " failed with error "]) =>
             "ncclOsSocketPollConnect to 192.0.2.2<4711> failed with error Invalid argument";
 
-    "peer-gone" Follows means "another rank closed its connection: it ended or crashed";
+    "peer-gone" Follows means "another rank's connection was closed or broke: it ended or crashed";
         next FIRST;
         in "NCCL 2.3 on, RCCL": Text(&["*", "Connection closed by remote peer"]) =>
             "socketProgress: Connection closed by remote peer gpu-b<4711>";
-
-    "peer-gone" Follows means "another rank's connection broke: it ended or crashed";
-        next FIRST;
         in "NCCL 2.3 on, RCCL": Text(&["*", "Connection reset by peer"]) =>
             "Net : Call to recv from 192.0.2.2<4711> failed : Connection reset by peer";
         in "NCCL 2.3 on, RCCL": Text(&["*", "failed : Broken pipe"]) =>
@@ -100,14 +84,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "[Rem Allocator] Allocation failed (segment 0, fd 130)";
 
     // Behind `unreached`, which has no connection yet.
-    "peer-silent" Fault means "another rank's host no longer answers on a connection that was made";
-        next "look at that host and the network between: it is down, or packets are lost";
+    "peer-silent" Fault means "another rank's host can no longer be reached on a connection that was made";
+        next "look at that host and the network between: it is down, its route is gone, or packets are lost";
         in "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX":
             Text(&["*", "Call to ", " failed : ", "Connection timed out"]) =>
             "Call to socket op 1 flags 4000 failed : Connection timed out";
-
-    "peer-silent" Fault means "another rank's host can no longer be reached on a connection that was made";
-        next "look at that host and the network between: it is down, or its route is gone";
         in "NCCL 2.3 on, RCCL, FastSocket, GPUDirect-TCPX":
             Text(&["*", "Call to ", " failed : ", "No route to host"]) =>
             "Net : Call to recv from 192.0.2.2<4711> failed : No route to host";
@@ -121,14 +102,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "stranger" Note means "something else connected to a port of NCCL: a port scanner, or a rank of another \
         job or version";
-        next "keep scanners away from the hosts; two jobs must not share an address (NCCL_COMM_ID, \
-            MASTER_PORT)";
+        next "nothing, if it came once; else keep scanners away from the hosts; two jobs must not share an address \
+            (NCCL_COMM_ID, MASTER_PORT)";
         in "NCCL 2.16 to 2.26, RCCL of ROCm 5.6 on": Text(&["socketFinalizeAccept", ": wrong magic "]) =>
             "socketFinalizeAccept: wrong magic 1a2b != 3c4d";
-
-    "stranger" Note means "something that is no rank connected to a port of NCCL, as a port scanner does; \
-        NCCL closed the connection";
-        next "nothing, if it came once; else keep scanners away from the hosts";
         in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["[Service thread] Unknown command "]) =>
             "[Service thread] Unknown command 790 from localRank -1";
 
@@ -152,11 +129,6 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
             Text(&["*", "connecting to address", "with family ", "neither AF_INET"]) =>
             "ncclSocketInit: connecting to address  with family 33022 is neither AF_INET(2) nor AF_INET6(10)";
-
-    "foreign-address" Fault means "what a rank got as another's address is none: the unique ID did not arrive \
-        from the first rank, or a rank sent what another version or plugin reads";
-        next "how the program hands the unique ID on; then `Using network` and `NCCL version` of all ranks, which must \
-            be alike";
         in "NCCL 2.3 to 2.12, RCCL to ROCm 5.3": Text(&["Net : Socket creation failed", "Address family not supported"]) =>
             "Net : Socket creation failed : Address family not supported by protocol";
 
@@ -234,8 +206,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.5 to 2.29, RCCL": Text(&["Error : no algorithm/protocol available"]) =>
             "Error : no algorithm/protocol available";
         in "NCCL 2.30 on, RCCL of ROCm 10 on": Text(&["No algorithm/protocol available"]) =>
-            "No algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was \
-            set to CollNet.";
+            "No algorithm/protocol available for function AllReduce with datatype ncclFloat32. NCCL_ALGO was";
 
     "no-sysfs" Fault means "a GPU or NIC is not in /sys, where NCCL looks for its place on PCIe";
         next "whether /sys of the container is the host's and whole, and NCCL_TOPO_FILE, if it is set; under \
@@ -310,13 +281,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             Text(&["Could not find a path for pattern ", "falling back to simple order"]) =>
             "Could not find a path for pattern 4, falling back to simple order";
 
-    "comm-gone" Fault means "a program uses a communicator after it destroyed it";
+    "comm-gone" Fault means "a program uses a communicator that it destroyed, or that is none";
         next "look at that call in the program; the network has no part in it";
         in "NCCL 2.4 on, RCCL": Text(&["comm ", " has already been destroyed"]) =>
             "comm 0x55ec10690820 has already been destroyed";
-
-    "comm-gone" Fault means "a program uses a communicator that is none, or no longer one";
-        next "look at that call in the program; the network has no part in it";
         in "NCCL 2.21 on, RCCL of ROCm 6.4 on": Text(&["Error: corrupted comm object detected"]) =>
             "Error: corrupted comm object detected";
 
@@ -338,13 +306,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             Text(&["Attempt to use communicator before the previous operation returned ncclSuccess"]) =>
             "Attempt to use communicator before the previous operation returned ncclSuccess";
 
-    "misuse" Fault means "a program gave NCCL a buffer that is not memory of a GPU";
+    "misuse" Fault means "a program gave NCCL a buffer that is not memory of the rank's GPU";
         next "look at that call in the program; the network has no part in it";
         in "NCCL 2.3 on, RCCL": Text(&["*", " is not a valid pointer"]) =>
             "AllReduce : sendbuff 0x7f01 is not a valid pointer";
-
-    "misuse" Fault means "a program gave NCCL a buffer of another GPU than the rank's";
-        next "look at that call in the program; the network has no part in it";
         in "NCCL 2.3 on, RCCL": Text(&["*", " allocated on device ", " mismatchs with NCCL device "]) =>
             "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0";
 
@@ -376,28 +341,29 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401";
 
     "no-collnet" Note means "in-network reduction (SHARP) cannot be used; connections between ranks can";
-        next "nothing, unless SHARP is meant to be used: then its plugin and the switches' aggregation \
-            manager";
+        next "nothing, unless SHARP is meant to be used: then its plugin, its aggregation manager (sharp_am), and how many \
+            jobs its trees have room for";
         in "NCCL 2.6 on, RCCL of ROCm 3.10 on": Text(&["Cannot initialize CollNet, using "]) =>
             "Cannot initialize CollNet, using point-to-point network instead";
+        in "NCCL 2.6 on, HPC-X's plugin": Text(&["NET/IB : SHARP coll init error"]) =>
+            "NET/IB : SHARP coll init error: Cannot create SHARP job(-11)";
+        in "NCCL 2.6 on, HPC-X's plugin": Text(&["SHARP group create"]) =>
+            "SHARP group create: Streaming Tree lock failed (-18)";
 
     "shared-memory-gone" Fault means "a rank could not open the shared memory that another rank of its host \
         made";
         next "that rank ended first (its log), something cleans /dev/shm (systemd's RemoveIPC=yes, a cron \
             job), or containers of one host name do not share /dev/shm";
         in "NCCL 2.4 on, RCCL": Text(&["Error while attaching to shared memory segment "]) =>
-            "Error while attaching to shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No \
-            such file or directory (2)";
+            "Error while attaching to shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No";
 
     "shared-memory" Fault means "shared memory between ranks of a host could not be made: /dev/shm is too \
         small";
         next SHM;
         in "NCCL 2.4 on, RCCL": Text(&["Error while creating shared memory segment "]) =>
-            "Error while creating shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No space \
-            left on device (28)";
+            "Error while creating shared memory segment /dev/shm/nccl-abc123 (size 9637888), error: No space";
         in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["Error: failed to extend "]) =>
-            "Error: failed to extend /dev/shm/nccl-abc123 to 9637892 bytes, error: No space left on device \
-            (28)";
+            "Error: failed to extend /dev/shm/nccl-abc123 to 9637892 bytes, error: No space left on device";
         in "NCCL 2.4 to 2.15, RCCL": Text(&["Call to posix_fallocate failed", "No space left"]) =>
             "Call to posix_fallocate failed : No space left on device";
 
@@ -484,16 +450,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 on, RCCL": Text(&["Cuda failure ", "initialization error"]) =>
             "Cuda failure 3 'initialization error'";
 
-    "gpu-fabric" Fault means "the GPUs wait for the Fabric Manager of their NVSwitches";
+    "gpu-fabric" Fault means "the GPUs' NVSwitches are not ready, or refuse multicast (NVLink SHARP): mostly the Fabric Manager";
         next "`sudo systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
             shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
         in "NCCL 2.3 on": Text(&["Cuda failure ", "system not yet initialized"]) =>
             "Cuda failure 802 'system not yet initialized'";
-
-    "gpu-fabric" Fault means "the GPUs' NVSwitches refuse multicast (NVLink SHARP): mostly the Fabric \
-        Manager";
-        next "`sudo systemctl status nvidia-fabricmanager` and its log, of the driver's version; `nvidia-smi -q` \
-            shows Fabric State; NCCL_NVLS_ENABLE=0 does without NVLink SHARP";
         in "NCCL 2.17 on": Text(&["Cuda failure ", "cannot be performed in the present state"]) =>
             "Cuda failure 401 'the operation cannot be performed in the present state'";
 

@@ -41,8 +41,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
     "flushed" Follows means "a request was dropped because its queue pair had already failed (status 5)";
         next "look at the first error of that queue pair, above this one or on the peer";
         in ALWAYS: Status(5, "IBV_WC_WR_FLUSH_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=5 opcode=0 len=0 vendor err 249 \
-            (Recv)";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=5 opcode=0 len=0 vendor err 249";
 
     "memory-window" Fault means "a memory window could not be bound (status 6)";
         next "NCCL uses none: look at the plugin that does";
@@ -60,16 +59,14 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         next "with GPUDirect: nvidia_peermem or DMA-BUF and the driver's version of this host; a buffer that \
             was freed too early";
         in ALWAYS: Status(8, "IBV_WC_LOC_ACCESS_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=8 opcode=129 len=0 vendor err 82 \
-            (Recv) hca mlx5_1";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=8 opcode=129 len=0 vendor err 82";
 
     "remote-refused" Fault means "the peer's NIC refused the request as invalid (status 9, remote invalid \
         request): its buffer is too small, or it does not allow such a request";
         next "look at the peer's log at the same time; compare versions of NCCL and NCCL_ settings of both \
             ends";
         in ALWAYS: Status(9, "IBV_WC_REM_INV_REQ_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=9 opcode=0 len=0 vendor err 138 \
-            (Send)";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=9 opcode=0 len=0 vendor err 138";
         in "UCX 1.4 on": Text(&[UCX, "Invalid request"]) =>
             "ib_mlx5_log.c:177  Invalid request on mlx5_0:1/IB (synd 0x12 vend 0x8a hw_synd 0/0)";
 
@@ -78,8 +75,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         next "look at the peer: a buffer that was freed, a process that ended, GPUDirect of its host \
             (nvidia_peermem or DMA-BUF, ACS, IOMMU)";
         in ALWAYS: Status(10, "IBV_WC_REM_ACCESS_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=10 opcode=0 len=0 vendor err 136 \
-            (Send)";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=10 opcode=0 len=0 vendor err 136";
         in "UCX 1.4 on": Text(&[UCX, "Remote access"]) =>
             "ib_mlx5_log.c:177  Remote access on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)";
 
@@ -87,8 +83,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         operation error)";
         next "look at the peer: its log at the same time, `sudo dmesg`, events of its NIC, its PCIe link";
         in ALWAYS: Status(11, "IBV_WC_REM_OP_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=11 opcode=0 len=0 vendor err 137 \
-            (Send)";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=11 opcode=0 len=0 vendor err 137";
         in "UCX 1.16 on": Text(&[UCX, "Remote operation error"]) =>
             "ib_mlx5_log.c:180  Remote operation error on mlx5_0:1/IB (synd 0x14 vend 0x89 hw_synd 0/0)";
 
@@ -97,8 +92,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         next "look for a rank that ended before; else at loss: retransmissions and drops of both NICs, PFC \
             and ECN of the switch, the MTU, the GID index; NCCL_IB_TIMEOUT only hides it";
         in ALWAYS: Status(12, "IBV_WC_RETRY_EXC_ERR") =>
-            "NET/IB: Got completion from peer 192.0.2.2<4711> with status=IBV_WC_RETRY_EXC_ERR(12) \
-            opcode=IBV_WC_SEND(0) vendor_err=129 hca mlx5_3";
+            "NET/IB: Got completion from peer 192.0.2.2<4711> with status=IBV_WC_RETRY_EXC_ERR(12)";
         in "UCX 1.4 on": Text(&[UCX, "Transport retry count exceeded"]) =>
             "ib_mlx5_log.c:139  Transport retry count exceeded on mlx5_0:1/IB (synd 0x15 vend 0x81 hw_synd 0/0)";
 
@@ -106,8 +100,7 @@ pub(super) const COMPLETIONS: &[Entry] = messages! {
         exceeded)";
         next "look at the peer's process: stopped, busy elsewhere, or hanging";
         in ALWAYS: Status(13, "IBV_WC_RNR_RETRY_EXC_ERR") =>
-            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=13 opcode=0 len=0 vendor err 135 \
-            (Send)";
+            "NET/IB : Got completion from peer 192.0.2.2<4711> with status=13 opcode=0 len=0 vendor err 135";
         in "UCX 1.4 on": Text(&[UCX, "Receive-no-ready retry count exceeded"]) =>
             "ib_mlx5_log.c:139  Receive-no-ready retry count exceeded on mlx5_0:1/IB (synd 0x16 vend 0x87 hw_synd 0/0)";
 
@@ -179,6 +172,12 @@ pub(super) const EVENTS: &[Entry] = messages! {
             before may break";
         in "NCCL 2.3 to 2.22, RCCL": Event("GID table change") =>
             "NET/IB : mlx5_0:1 Got async event : GID table change";
+        in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["NET/IB : ", " GID table changed"]) =>
+            "NET/IB : mlx5_0:1 GID table changed";
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", ": GID table changed on "]) =>
+            "NET/IB: ncclIbAsyncThread: GID table changed on mlx5_0:1";
+        in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB : ", " GID refreshed: idx "]) =>
+            "NET/IB : mlx5_0:1 GID refreshed: idx 3 -> 5, gid ::ffff:192.0.2.2 -> ::ffff:192.0.2.9";
 
     "lid-changed" Note means "the subnet manager gave the port another LID";
         next "look at the subnet manager's log: it restarted, or the fabric changed; connections made before \
@@ -220,6 +219,8 @@ pub(super) const CALLS: &[Entry] = messages! {
         next MEMLOCK;
         in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_mr", "failed with error Cannot allocate memory"]) =>
             "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory errno 12";
+        in WITH_ERRNO: Text(&["Call to ibv_create_cq failed with error Cannot allocate memory"]) =>
+            "Call to ibv_create_cq failed with error Cannot allocate memory";
 
     "gpu-memory-unknown" Fault means "GPU memory cannot be registered (Bad address): no module tells the NIC \
         where it is";
@@ -247,11 +248,6 @@ pub(super) const CALLS: &[Entry] = messages! {
             more";
         in WITH_ERRNO_OF_MR: Text(&["Call to ibv_reg_dmabuf_mr"]) =>
             "Call to ibv_reg_dmabuf_mr failed with error Invalid argument errno 22";
-
-    "memlock" Fault means "a completion queue could not be made: the limit of locked memory is too small";
-        next MEMLOCK;
-        in WITH_ERRNO: Text(&["Call to ibv_create_cq failed with error Cannot allocate memory"]) =>
-            "Call to ibv_create_cq failed with error Cannot allocate memory";
 
     "memlock" Fault means "a queue pair could not be made: the limit of locked memory is too small, or the \
         device has no more";
@@ -313,13 +309,14 @@ pub(super) const CALLS: &[Entry] = messages! {
             (ibverbs-providers) is installed";
         in ALWAYS: Text(&["Call to ibv_open_device failed"]) =>
             "Call to ibv_open_device failed";
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to open device "]) =>
+            "NET/IB : Unable to open device mlx5_bond_0";
 
     "address-timeout" Fault means "a queue pair could not be connected: nobody answers for the peer's \
         address (ARP or neighbour discovery)";
         next RAILS;
         in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "Connection timed out"]) =>
-            "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, \
-            next state RTR";
+            "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT";
 
     "address-unreachable" Fault means "a queue pair could not be connected: the peer's GID cannot be reached \
         from this GID";
@@ -337,8 +334,7 @@ pub(super) const CALLS: &[Entry] = messages! {
         or in another network namespace";
         next GIDS;
         in ALWAYS: Text(&["Call to ibv_modify_qp failed with ", "No such device"]) =>
-            "Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_2:1, curr state INIT, next \
-            state RTR";
+            "Call to ibv_modify_qp failed with 19 No such device, on dev mlx5_2:1, curr state INIT, next";
 
     "connect-refused" Fault means "a queue pair could not be connected: the driver refused its attributes, \
         mostly the GID or the MTU";
@@ -361,18 +357,17 @@ pub(super) const CALLS: &[Entry] = messages! {
         in ALWAYS: Text(&["Call to ibv_query_gid failed"]) =>
             "Call to ibv_query_gid failed with error Invalid argument";
 
-    "device-unanswering" Choice means "an RDMA device does not answer";
+    "device-unanswering" Choice means "an RDMA device or its port does not answer";
         next "look at `sudo dmesg` of that host";
         in ALWAYS: Text(&["Call to ibv_query_device failed"]) =>
             "Call to ibv_query_device failed with error Input/output error";
+        in "NCCL 2.3 on, RCCL": Text(&["NET/IB : Unable to query "]) =>
+            "NET/IB : Unable to query port_num 1";
 
-    "post-failed" Fault means "a request to send could not be posted";
+    "post-failed" Fault means "a request to send or to receive could not be posted";
         next "look at the first error of that queue pair: most often it had failed before";
         in ALWAYS: Text(&["ibv_post_send() failed with error"]) =>
             "ibv_post_send() failed with error Cannot allocate memory, Bad WR 0x7f, First WR 0x7f";
-
-    "post-failed" Fault means "a request to receive could not be posted";
-        next "look at the first error of that queue pair: most often it had failed before";
         in ALWAYS: Text(&["ibv_post_recv() failed with error"]) =>
             "ibv_post_recv() failed with error Invalid argument";
 
