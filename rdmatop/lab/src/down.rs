@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::disk;
-use super::host::{Host, Leaving, NetnsMode, Present};
+use super::host::{Host, Leaving, NetnsMode, Present, RXE};
 use super::ours;
 use super::say::Printer;
 use super::store::Store;
@@ -127,7 +127,7 @@ impl Work<'_, '_> {
             if !is_still(module.inode, self.host.module_inode(name)) {
                 continue;
             }
-            match self.host.unload_disk_module(name) {
+            match self.host.unload(name) {
                 Ok(()) => self.say.line(format_args!("unloaded {name}")),
                 Err(error) => self.say.line(format_args!("{name} stays loaded: {error}")),
             }
@@ -224,7 +224,7 @@ impl Work<'_, '_> {
             return Ok(());
         };
         // Else somebody unloaded it, and perhaps loaded it again.
-        if is_still(ours.inode, self.host.rxe_inode()) {
+        if is_still(ours.inode, self.host.module_inode(RXE)) {
             let others: Vec<String> = self
                 .host
                 .devices()?
@@ -237,7 +237,7 @@ impl Work<'_, '_> {
             } else if self.host.netns_mode() != Some(NetnsMode::Shared) {
                 Some("another network namespace may have a device that needs it".into())
             } else {
-                self.host.unload_rxe().err().map(|error| error.to_string())
+                self.host.unload(RXE).err().map(|error| error.to_string())
             };
             match why {
                 None => self.say.line(format_args!("unloaded rdma_rxe")),

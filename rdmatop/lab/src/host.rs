@@ -29,7 +29,7 @@ use rdmatop_sources::root::Root;
 use rdmatop_sources::sysfs;
 
 /// The module of SoftRoCE.
-const RXE: &str = "rdma_rxe";
+pub(super) const RXE: &str = "rdma_rxe";
 
 /// An RDMA device that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +75,10 @@ pub(super) struct Leaving {
 pub(super) trait Host {
     /// Which boot this is; empty where that cannot be read.
     fn boot(&mut self) -> String;
-    /// Is rdma_rxe in the kernel? An error if it can never be.
-    fn has_rxe(&mut self) -> Result<bool, LabError>;
+    /// Is rdma_rxe in the kernel?
+    fn has_rxe(&mut self) -> bool;
     /// Makes sure that rdma_rxe is loaded, and what programs need to use its devices.
     fn load_rxe(&mut self) -> Result<(), LabError>;
-    /// Inode of rdma_rxe's directory in sysfs; none while it is not loaded.
-    fn rxe_inode(&mut self) -> Option<u64>;
-    /// Unloads rdma_rxe; refused while it is in use.
-    fn unload_rxe(&mut self) -> Result<(), LabError>;
     /// Are RDMA devices of other network namespaces seen here? None when that is not known.
     fn netns_mode(&mut self) -> Option<NetnsMode>;
     /// RDMA devices; none where there is no RDMA.
@@ -117,8 +113,8 @@ pub(super) trait Host {
     fn module_inode(&mut self, name: &str) -> Option<u64>;
     /// Loads what the disk needs. The error names the module that the kernel does not have.
     fn load_disk_modules(&mut self) -> Result<(), LabError>;
-    /// Unloads one of the disk's modules; refused while it is in use.
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
+    /// Unloads a module; refused while it is in use.
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError>;
     fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
     /// Removes what there is of the disk; false when there was nothing.
     fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
@@ -164,35 +160,16 @@ impl Host for System {
         Name::from(boot.trim_ascii()).to_string()
     }
 
-    fn has_rxe(&mut self) -> Result<bool, LabError> {
-        match module::presence(Path::new("/"), &kernel(), RXE) {
-            Presence::Loaded => Ok(true),
-            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel(), RXE)),
-            // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
-            Presence::Loadable | Presence::Unknown => Ok(false),
-        }
+    fn has_rxe(&mut self) -> bool {
+        module::presence(Path::new("/"), &kernel(), RXE) == Presence::Loaded
     }
 
     fn load_rxe(&mut self) -> Result<(), LabError> {
-        match module::presence(Path::new("/"), &kernel(), RXE) {
-            Presence::Loaded => {}
-            Presence::Unknown => {
-                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel(), RXE))?;
-            }
-            Presence::Loadable | Presence::Absent => module::modprobe(RXE, &[])?,
-        }
+        load(RXE)?;
         // For programs to open the device and to connect by address; the device itself works without.
         let _ = module::modprobe("ib_uverbs", &[]);
         let _ = module::modprobe("rdma_ucm", &[]);
         Ok(())
-    }
-
-    fn rxe_inode(&mut self) -> Option<u64> {
-        inode(&Path::new("/sys/module").join(RXE))
-    }
-
-    fn unload_rxe(&mut self) -> Result<(), LabError> {
-        module::rmmod(RXE)
     }
 
     fn netns_mode(&mut self) -> Option<NetnsMode> {
@@ -360,20 +337,10 @@ impl Host for System {
     }
 
     fn load_disk_modules(&mut self) -> Result<(), LabError> {
-        let root = Path::new("/");
-        let standing = disk::WANTED.map(|module| (module, module::presence(root, &kernel(), module)));
-        if let Some((module, _)) = standing.iter().find(|(_, at)| *at == Presence::Absent) {
-            return Err(module::no_module(root, &kernel(), module));
-        }
-        for (module, at) in standing {
-            if at != Presence::Loaded {
-                module::modprobe(module, &[])?;
-            }
-        }
-        Ok(())
+        disk::WANTED.into_iter().try_for_each(load)
     }
 
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError> {
         if name == "nvme_rdma" && disk::has_others() {
             return Err(cannot("unload it", &"there is another NVMe controller over RDMA"));
         }
@@ -410,6 +377,20 @@ impl Host for System {
 
 fn kernel() -> String {
     Root::default().kernel_release().unwrap_or_default()
+}
+
+/// Loads a module where that is missing.
+fn load(module: &'static str) -> Result<(), LabError> {
+    let root = Path::new("/");
+    match module::presence(root, &kernel(), module) {
+        Presence::Loaded => Ok(()),
+        Presence::Loadable => module::modprobe(module, &[]),
+        Presence::Absent => Err(module::no_module(root, &kernel(), module)),
+        // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
+        Presence::Unknown => {
+            module::modprobe(module, &[]).map_err(|_| module::no_module(root, &kernel(), module))
+        }
+    }
 }
 
 fn inode(path: &Path) -> Option<u64> {

@@ -3,7 +3,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::packages::{OsRelease, advice};
+use super::packages::advice;
 use super::{LabError, cannot};
 
 /// Where a module stands.
@@ -56,8 +56,7 @@ pub(super) fn no_module(root: &Path, kernel: &str, module: &'static str) -> LabE
         .iter()
         .find_map(|file| fs::read(file).ok())
         .unwrap_or_default();
-    let advice = advice(&OsRelease::parse(&text), kernel, module);
-    LabError::NoModule(module, kernel.into(), advice)
+    LabError::NoModule(module, kernel.into(), advice(&text, kernel, module))
 }
 
 /// Runs `modprobe`, and reports what it says on stderr.

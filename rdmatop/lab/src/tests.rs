@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::disk;
-use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch, refused};
+use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, RXE, Switch, refused};
 use super::run::Wire;
 use super::state::MadeDisk;
 use super::store::Store;
@@ -98,8 +98,8 @@ impl Host for Machine {
     fn boot(&mut self) -> String {
         self.boot.clone()
     }
-    fn has_rxe(&mut self) -> Result<bool, LabError> {
-        Ok(self.rxe.is_some())
+    fn has_rxe(&mut self) -> bool {
+        self.rxe.is_some()
     }
     fn load_rxe(&mut self) -> Result<(), LabError> {
         if self.rxe.is_none() {
@@ -107,18 +107,6 @@ impl Host for Machine {
             self.rxe = Some(u64::from(self.number()));
             self.moment();
         }
-        Ok(())
-    }
-    fn rxe_inode(&mut self) -> Option<u64> {
-        self.rxe
-    }
-    fn unload_rxe(&mut self) -> Result<(), LabError> {
-        if self.in_use {
-            return Err(cannot("run `rmmod rdma_rxe`", &"in use"));
-        }
-        self.moment();
-        self.rxe = None;
-        self.did("-rdma_rxe".into());
         Ok(())
     }
     fn netns_mode(&mut self) -> Option<NetnsMode> {
@@ -191,7 +179,10 @@ impl Host for Machine {
         Ok(())
     }
     fn module_inode(&mut self, name: &str) -> Option<u64> {
-        self.modules.get(name).copied()
+        match name {
+            RXE => self.rxe,
+            name => self.modules.get(name).copied(),
+        }
     }
     fn load_disk_modules(&mut self) -> Result<(), LabError> {
         for name in disk::MODULES {
@@ -204,8 +195,14 @@ impl Host for Machine {
         self.moment();
         Ok(())
     }
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError> {
+        if name == RXE && self.in_use {
+            return Err(cannot("run `rmmod rdma_rxe`", &"in use"));
+        }
         self.moment();
+        if name == RXE {
+            self.rxe = None;
+        }
         self.modules.remove(name);
         self.did(format!("-{name}"));
         Ok(())

@@ -3,7 +3,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::LabError;
-use super::host::{Host, Interface};
+use super::host::{Host, Interface, RXE};
 use super::ours;
 use super::say::Printer;
 use super::state::{Made, MadeDevice, MadeInterface, MadeModule};
@@ -52,13 +52,13 @@ impl<'a, 'b> Work<'a, 'b> {
 
     /// Loads rdma_rxe where that is missing.
     pub(super) fn load_rxe(&mut self) -> Result<(), LabError> {
-        if self.host.has_rxe()? {
+        if self.host.has_rxe() {
             self.host.load_rxe()?;
         } else {
             self.made.module = Some(MadeModule { inode: None });
             self.save()?;
             let loaded = self.host.load_rxe();
-            if loaded.is_err() && self.host.rxe_inode().is_none() {
+            if loaded.is_err() && self.host.module_inode(RXE).is_none() {
                 self.made.module = None;
                 self.save()?;
             }
