@@ -110,12 +110,8 @@ fn ended_ranks(now: &Now, out: &mut Vec<Comparison>) {
     let during: Vec<&LiveProcess> = now.processes.iter().filter(|live| live.ended).collect();
     if during.len() == now.processes.len() {
         if !during.is_empty() {
-            push(
-                out,
-                Agreement::Unclear,
-                "ended",
-                "all processes of the log ended while rdmatop looked".to_owned(),
-            );
+            let line = "all processes of the log ended while rdmatop looked".to_owned();
+            push(out, Agreement::Unclear, "ended", line);
         }
         return;
     }
@@ -140,30 +136,22 @@ fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Ve
     let without: Vec<&LiveProcess> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
     for live in &without {
         let by_tcp = tcp_rate(live).filter(|rate| *rate >= MIN_DATA_RATE);
-        let (kind, rest) = match by_tcp {
-            Some(bytes) => (
-                Agreement::Differs,
-                format!("it moves {} by TCP instead", rate(bytes)),
-            ),
+        let by_tcp = by_tcp.map(|bytes| format!("it moves {} by TCP instead", rate(bytes)));
+        let (kind, id, rest) = match &by_tcp {
+            Some(rest) => (Agreement::Differs, "tcp-instead", rest.as_str()),
             None if joined(live) => (
                 Agreement::Differs,
-                "its connections are closed, or not made".to_owned(),
+                "no-qp",
+                "its connections are closed, or not made",
             ),
-            None => (
-                Agreement::Unclear,
-                "the log does not show that its rank has joined: it may be starting".to_owned(),
-            ),
+            None => {
+                let rest = "the log does not show that its rank has joined: it may be starting";
+                (Agreement::Unclear, "no-qp", rest)
+            }
         };
-        let id = if by_tcp.is_some() { "tcp-instead" } else { "no-qp" };
-        push(
-            out,
-            kind,
-            id,
-            format!(
-                "The log says NET/{network}, and {} (PID {}) has no QP: {rest}",
-                live.comm, live.pid
-            ),
-        );
+        let (comm, pid) = (&live.comm, live.pid);
+        let line = format!("The log says NET/{network}, and {comm} (PID {pid}) has no QP: {rest}");
+        push(out, kind, id, line);
     }
     for live in lives.iter().filter(|live| live.qps != Some(0)) {
         // Not compared with the process's own count: a rank to which others write need not send.
@@ -216,15 +204,10 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
         );
         push(out, Agreement::Differs, "port-down", line);
     }
-    let used: BTreeSet<&str> = lives
+    let used = lives
         .iter()
-        .flat_map(|live| live.devices.iter().map(|name| &**name))
-        .gather();
-    let others: BTreeSet<&str> = used
-        .iter()
-        .copied()
-        .filter(|name| !named.contains_key(*name))
-        .gather();
+        .flat_map(|live| live.devices.iter().map(|name| &**name));
+    let others: BTreeSet<&str> = used.filter(|name| !named.contains_key(*name)).gather();
     if !named.is_empty() && !others.is_empty() {
         let line = format!(
             "PID {} has QPs on {}, where the log has no connection",
@@ -263,28 +246,16 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
         format!("says NET/{network}; its processes have QPs on")
     };
     let Some(known) = known.filter(|known| !known.is_empty()) else {
-        push(
-            out,
-            Agreement::Unclear,
-            "unknown",
-            format!(
-                "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
-            ),
+        let line = format!(
+            "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
         );
-        return;
+        return push(out, Agreement::Unclear, "unknown", line);
     };
     let all: f64 = known.iter().map(|(_, bytes)| bytes).sum();
     let busiest = known.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
-    let idle: BTreeSet<&str> = known
-        .iter()
-        .filter(|(_, bytes)| *bytes < IDLE_SHARE * busiest)
-        .map(|(name, _)| *name)
-        .gather();
-    let busy: Vec<&str> = known
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| !idle.contains(name))
-        .collect();
+    let (idle, busy): (Vec<_>, Vec<_>) = known.iter().partition(|(_, bytes)| *bytes < IDLE_SHARE * busiest);
+    let named = |all: &[&(&str, f64)]| names(all.iter().map(|(name, _)| *name));
+    let moves = |all: &[&(&str, f64)]| if all.len() == 1 { "moves" } else { "move" };
     let count = text::count(known.len(), "NIC");
     if all < MIN_DATA_RATE {
         let line = format!(
@@ -294,20 +265,16 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
         );
         push(out, Agreement::Unclear, "quiet", line);
     } else if idle.is_empty() {
-        let line = format!(
-            "As the log says, RDMA: {} on {}",
-            rate(all),
-            names(busy.into_iter())
-        );
+        let line = format!("As the log says, RDMA: {} on {}", rate(all), named(&busy));
         push(out, Agreement::Agrees, "rdma", line);
     } else {
         let line = format!(
             "The log {whose} {count}, and only {} {} data ({}): {} {} less than {:.0} % of that",
-            names(busy.iter().copied()),
-            if busy.len() == 1 { "moves" } else { "move" },
+            named(&busy),
+            moves(&busy),
             rate(all),
-            names(idle.iter().copied()),
-            if idle.len() == 1 { "moves" } else { "move" },
+            named(&idle),
+            moves(&idle),
             IDLE_SHARE * 100.0
         );
         push(out, Agreement::Differs, "idle-nic", line);

@@ -12,6 +12,7 @@ use rdmatop_base::text;
 use super::{
     dictionary::{self, Entry},
     line,
+    warning::{Warning, Warnings},
 };
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
@@ -30,27 +31,10 @@ const TAIL: usize = 80;
 const HEAD: usize = 64;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
-/// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
-/// known.
-const MAX_UNKNOWN: usize = 32;
-/// Largest number of errors that are told apart by their host, too.
-const MAX_ERRORS: usize = 256;
-
 /// Longest text of an error: NCCL keeps 1 KiB of it.
 const MAX_TEXT: usize = 1024;
 /// How often `nccl` is looked at in a line.
 const MAX_NAMES: usize = 4;
-
-/// An error that frameworks printed.
-#[derive(Clone, Debug)]
-pub(super) struct FrameworkError {
-    pub(super) text: String,
-    /// Its entry in the dictionary, if there is one.
-    pub(super) entry: Option<&'static Entry>,
-    /// The host, if the line's head names it; otherwise empty.
-    pub(super) host: String,
-    pub(super) count: u64,
-}
 
 /// The errors that frameworks printed.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +51,7 @@ pub(super) struct FrameworkErrors {
     head: String,
     /// The end of the last line, if it may go on in this one.
     tail: String,
-    errors: Vec<FrameworkError>,
+    errors: Warnings,
 }
 
 impl FrameworkErrors {
@@ -102,7 +86,7 @@ impl FrameworkErrors {
             self.add_own("", &text);
         } else if let Some((call, text)) = line.split_once(LAST_OF_XLA) {
             if let Some((words, entry)) = result(call) {
-                self.add(words, Some(entry));
+                self.add("", words, Some(entry));
             }
             let text = text.split("'.;").next().unwrap_or_default();
             self.add_text(text.trim_matches(['\'', '.', ' ']));
@@ -113,7 +97,7 @@ impl FrameworkErrors {
             // PyTorch prints the words of the error first, and its name in the next line.
             let is_named = text.starts_with("nccl");
             if !(is_named && in_words) {
-                self.add(text, Some(entry));
+                self.add("", text, Some(entry));
             }
             (self.failed, self.in_words) = (true, !is_named);
             // nccl-tests goes on with the text of the last warning, and so does PyTorch where somebody joined
@@ -134,7 +118,7 @@ impl FrameworkErrors {
         let found = dictionary::look_up(text);
         let is_kept = found.is_some() || text.starts_with(UCX_ERROR);
         if is_kept {
-            self.add_on(host, text, found);
+            self.add(host, text, found);
         }
         is_kept
     }
@@ -160,43 +144,21 @@ impl FrameworkErrors {
             .iter()
             .any(|begin| line.contains(begin));
         match found {
-            Some((text, entry)) => self.add(text, Some(entry)),
+            Some((text, entry)) => self.add("", text, Some(entry)),
             None if line.is_empty() || is_of_stack => {}
-            None => self.add(line, None),
+            None => self.add("", line, None),
         }
     }
 
-    fn add(&mut self, text: &str, entry: Option<&'static Entry>) {
-        self.add_on("", text, entry);
-    }
-
-    fn add_on(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
-        let host = if self.errors.len() < MAX_ERRORS { host } else { "" };
-        let same = |known: &&mut FrameworkError| match (known.entry, entry) {
-            (Some(of), Some(entry)) => std::ptr::eq(of, entry) && known.host == host,
-            (None, None) => known.text == text,
-            _ => false,
-        };
-        if let Some(known) = self.errors.iter_mut().find(same) {
-            known.count += 1;
-        } else if entry.is_some()
-            || self.errors.iter().filter(|found| found.entry.is_none()).count() < MAX_UNKNOWN
-        {
-            let text = text.trim().to_owned();
-            self.errors.push(FrameworkError {
-                text,
-                entry,
-                host: host.to_owned(),
-                count: 1,
-            });
-        }
+    fn add(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
+        self.errors.add(host, text.trim(), entry, None);
     }
 
     /// Gives the errors that were found, and forgets them. With what a call failed is last, as in NCCL's own
     /// lines, where the warning comes first.
-    pub(super) fn drain(&mut self) -> Vec<FrameworkError> {
+    pub(super) fn drain(&mut self) -> Warnings {
         let mut found = std::mem::take(&mut self.errors);
-        found.order_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
+        found.list.order_by_key(Warning::is_only_a_result);
         found
     }
 }
@@ -278,15 +240,13 @@ mod tests {
             }
         };
         for n in 0..100 {
-            say(&format!("made up {n}"));
+            say(&format!("made up {}", "x".repeat(n + 1)));
         }
         say("Call to ibv_create_qp failed");
         let found = all.drain();
-        assert_eq!(
-            found.iter().filter(|one| one.entry.is_none()).count(),
-            MAX_UNKNOWN
-        );
-        let known = |one: &&FrameworkError| one.entry.is_some_and(|entry| !entry.is_only_a_result());
+        assert_eq!((found.unknown().count(), found.left_out), (64, 36));
+        let found = found.list;
+        let known = |one: &&Warning| one.entry.is_some_and(|entry| !entry.is_only_a_result());
         assert_eq!(found.iter().filter(known).count(), 1, "{found:?}");
     }
 }

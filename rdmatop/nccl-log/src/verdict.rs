@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The verdict in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
     /// All connections between hosts are RDMA.
@@ -33,11 +33,12 @@ pub enum VerdictKind {
     /// No connection leaves its host.
     Local,
     /// The log does not show what is used.
+    #[default]
     Unknown,
 }
 
 /// What the log shows about the network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The verdict in one word.
     pub kind: VerdictKind,
@@ -104,13 +105,8 @@ pub(super) fn host_name(host: &str) -> &str {
 /// Judges the report.
 pub fn judge(report: &Report) -> Verdict {
     let mut verdict = Verdict {
-        kind: VerdictKind::Unknown,
-        line: String::new(),
         fault: fault(report),
-        nics: 0,
-        gpu_direct: 0,
-        on_tcp: BTreeMap::new(),
-        without_gpu_direct: BTreeMap::new(),
+        ..Verdict::default()
     };
     let unknown = count_connections(report, &mut verdict);
     let mut partly = report.nics.values().filter(|used| used.gpu_direct > 0).peekable();
@@ -429,31 +425,22 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     };
     by_chosen_network(report, complete, &and_then).unwrap_or_else(|| {
         if report.verbs {
-            return (
-                VerdictKind::Rdma,
-                and_then("RDMA, as the warnings show".to_owned()),
-            );
+            let line = and_then("RDMA, as the warnings show".to_owned());
+            return (VerdictKind::Rdma, line);
         }
         let failed_in = |part| report.processes.values().any(|one| one.failed_in == Some(part));
-        let traced = [
-            (
-                Part::Verbs,
-                VerdictKind::Rdma,
-                "RDMA, as the trace of a call that failed shows",
-            ),
-            (
-                Part::Sockets,
-                VerdictKind::Tcp,
-                "TCP, as the trace of a call that failed shows",
-            ),
-        ];
-        if let Some((_, kind, words)) = traced.into_iter().find(|(part, ..)| failed_in(*part)) {
-            return (kind, and_then(words.to_owned()));
+        for (part, kind, network) in [
+            (Part::Verbs, VerdictKind::Rdma, "RDMA"),
+            (Part::Sockets, VerdictKind::Tcp, "TCP"),
+        ] {
+            if failed_in(part) {
+                return (
+                    kind,
+                    and_then(format!("{network}, as the trace of a call that failed shows")),
+                );
+            }
         }
-        let why = report
-            .processes
-            .iter()
-            .find_map(|(_, process)| why::by_messages(process));
+        let why = report.processes.values().find_map(why::by_messages);
         let head = match (why, complete || inside.local > 0) {
             (Some((why, true)), _) => format!("unknown: {why}; others may be used"),
             (Some((why, false)), _) => format!("unknown: no RDMA, because {why}"),
@@ -494,18 +481,19 @@ fn by_chosen_network(
             let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}{why}");
             (VerdictKind::Mixed, and_then(head))
         }
-        (Some((_, network)), None, _) if complete => {
-            (VerdictKind::Rdma, and_then(format!("RDMA: network {network}")))
-        }
         (Some((_, network)), None, _) => {
-            let line = and_then(format!("RDMA was chosen (network {network})"));
-            (VerdictKind::Unknown, line)
+            let (kind, head) = match complete {
+                true => (VerdictKind::Rdma, format!("RDMA: network {network}")),
+                false => (
+                    VerdictKind::Unknown,
+                    format!("RDMA was chosen (network {network})"),
+                ),
+            };
+            (kind, and_then(head))
         }
         (None, Some((host, network)), _) => {
-            let (why, on) = (
-                because(&why::tcp(report, host, network)),
-                why::interfaces(report, host),
-            );
+            let why = because(&why::tcp(report, host, network));
+            let on = why::interfaces(report, host);
             let head = format!("TCP was chosen (network {network}{on}){why}");
             (VerdictKind::Tcp, and_then(head))
         }

@@ -19,12 +19,13 @@
 //! tables.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
-/// for each the versions that print it, how it is recognised, and a line of it. A spelling is an [`Entry`].
+/// for each the versions that print it, how it is recognised, and a line of it where that is more than the
+/// words by which it is. A spelling is an [`Entry`].
 macro_rules! messages {
     ($(
         $id:literal $kind:ident means $means:expr;
         next $next:expr;
-        $(in $versions:tt: $pattern:expr => $example:expr;)+
+        $(in $versions:tt: $pattern:expr $(=> $example:expr)?;)+
     )*) => {
         &[$($($crate::dictionary::Entry {
             id: $id,
@@ -33,10 +34,12 @@ macro_rules! messages {
             kind: $crate::dictionary::Kind::$kind,
             means: $means,
             next: $next,
-            example: $example,
+            example: [$($example,)? $pattern.first()][0],
         },)+)*]
     };
 }
+
+use serde::Serialize;
 
 mod network;
 mod others;
@@ -49,7 +52,8 @@ mod verbs;
 mod tests;
 
 /// What a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The job fails because of it, or will fail.
     Fault,
@@ -59,18 +63,6 @@ pub enum Kind {
     Choice,
     /// The message names something slow, or worth knowing.
     Note,
-}
-
-impl Kind {
-    /// The kind in one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fault => "fault",
-            Self::Follows => "follows",
-            Self::Choice => "choice",
-            Self::Note => "note",
-        }
-    }
 }
 
 /// How a message is recognised.
@@ -87,6 +79,16 @@ pub enum Pattern {
     Event(&'static str),
     /// A call that a program or a thread of NCCL made failed with this `ncclResult_t`.
     CallResult(u32),
+}
+
+impl Pattern {
+    /// The words that the message begins with.
+    const fn first(self) -> &'static str {
+        match self {
+            Self::Text([first, ..]) => first,
+            _ => "",
+        }
+    }
 }
 
 /// One spelling of a message, with what it means.
@@ -165,14 +167,10 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// How the messages begin that have no head of NCCL's.
 pub(super) fn beginnings() -> impl Iterator<Item = &'static str> {
-    let tables = [results::ENTRIES, others::ENTRIES];
+    let tables = [results::ENTRIES, others::ENTRIES].into_iter().flatten();
     tables
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| match entry.pattern {
-            Pattern::Text(words) => words.first().copied(),
-            _ => None,
-        })
+        .map(|entry| entry.pattern.first())
+        .filter(|first| !first.is_empty())
 }
 
 /// The entry for a message, if there is one.

@@ -33,20 +33,17 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "nvshmem-address" Fault means "NVSHMEM could not make an address handle: the NIC has no way from this GID to the peer's";
         next NVSHMEM_PATH;
-        in "NVSHMEM 3.2 on": Text(&["NULL value Unable to create ah"]) =>
-            "NULL value Unable to create ah.";
+        in "NVSHMEM 3.2 on": Text(&["NULL value Unable to create ah"]);
 
     "nvshmem-memory" Fault means "NVSHMEM could not register memory with the NIC";
         next "`ulimit -l unlimited` for the job; for GPU memory nvidia_peermem or DMA-BUF (the open GPU driver)";
-        in "NVSHMEM 3.2 on": Text(&["NULL value mem registration failed"]) =>
-            "NULL value mem registration failed. Reason: Cannot allocate memory";
+        in "NVSHMEM 3.2 on": Text(&["NULL value mem registration failed"]);
 
     "nvshmem-ibgda" Follows means "NVSHMEM's transport IBGDA, by which GPUs start their own transfers, did not start; programs that need it \
         (DeepEP's low latency) fail";
         next "the lines before it: NICs of mlx5 alone can; before NVSHMEM 3.4.5 the GPU driver needs NVreg_EnableStreamMemOPs=1 \
             and NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or NVSHMEM gdrcopy";
-        in "NVSHMEM 3.2 on": Text(&["init failed for transport: IBGDA"]) =>
-            "init failed for transport: IBGDA";
+        in "NVSHMEM 3.2 on": Text(&["init failed for transport: IBGDA"]);
 
     "nvshmem-not-mlx5" Note means "NVSHMEM does not use an RDMA device for IBGDA, because its driver is not mlx5";
         next "nothing, where other devices are left; else another transport of NVSHMEM (IBRC, UCX, libfabric)";
@@ -141,13 +138,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "mpi-request" Fault means "a request of MPI failed in libfabric";
         next "the words behind the dash are the provider's; the log of the peer at the same time";
-        in "MPICH 3.4 on": Text(&["OFI poll failed ("]) =>
-            "OFI poll failed (ofi_events.c:1061:MPIDI_OFI_handle_cq_error:Message too long - OK)";
+        in "MPICH 3.4 on": Text(&["OFI poll failed ("]);
 
     "mpi-queue-full" Note means "MPI cannot post a receive on Slingshot, because its completion queue is full";
         next "FI_CXI_DEFAULT_CQ_SIZE=131072 (and above, where it comes again); fewer receives posted at once";
-        in "Cray MPICH 8 on": Text(&["MPICH WARNING: OFI is failing to make progress"]) =>
-            "MPICH WARNING: OFI is failing to make progress on posting a receive. MPICH suspects a hang due to completion queue exhaustion.";
+        in "Cray MPICH 8 on": Text(&["MPICH WARNING: OFI is failing to make progress"]);
 
     "gloo-apart" Fault means "processes could not connect with one another by Gloo (TCP), which frameworks use beside NCCL";
         next "GLOO_SOCKET_IFNAME with the interface that joins the hosts; without it Gloo takes the address that the host's own name leads \
@@ -157,15 +152,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "nixl-peer" Follows means "NIXL's peer is gone, or its connection broke";
         next "the log of the process at the other end, at the same time; before this line, what UCX says";
-        in "NIXL 0.2 on": Text(&["NIXL_ERR_REMOTE_DISCONNECT"]) =>
-            "NIXL_ERR_REMOTE_DISCONNECT";
+        in "NIXL 0.2 on": Text(&["NIXL_ERR_REMOTE_DISCONNECT"]);
 
     "coordinator" Fault means "a process could not register with JAX's coordinator: not all came in time, or it is unreachable or refused \
         (the words before say which)";
         next "coordinator_address, alike in all processes and reachable from their hosts; num_processes; a process that starts late (its \
             image, its data): initialization_timeout";
-        in "JAX 0.4 on": Text(&["CoordinationService/RegisterTask"]) =>
-            "CoordinationService/RegisterTask:";
+        in "JAX 0.4 on": Text(&["CoordinationService/RegisterTask"]);
 
     "xla-waits" Follows means "XLA waits for other ranks before a collective, or NCCL does not return; where they are only late, it says later \
         that the thread is unstuck";

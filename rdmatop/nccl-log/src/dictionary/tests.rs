@@ -216,7 +216,7 @@ fn page() -> String {
             "| `{}` | {} | {} | `{}` | {} | {} |",
             entry.example.replace('|', "\\|"),
             entry.versions,
-            entry.kind.name(),
+            format!("{:?}", entry.kind).to_lowercase(),
             entry.id,
             cell(entry.means),
             cell(entry.next)
