@@ -16,16 +16,15 @@
 //! up to 2.30 only. What PyTorch prints is of published logs.
 //!
 //! What other libraries print of the same network is in `others.rs`. `docs/nccl-messages.md` is made of these
-//! tables.
+//! tables, but for its first column: a line for each entry, which tests hold it to.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
-/// for each the versions that print it, how it is recognised, and a line of it where that is more than the
-/// words by which it is. A spelling is an [`Entry`].
+/// for each the versions that print it, and how it is recognised. A spelling is an [`Entry`].
 macro_rules! messages {
     ($(
         $id:literal $kind:ident means $means:expr;
         next $next:expr;
-        $(in $versions:tt: $pattern:expr $(=> $example:expr)?;)+
+        $(in $versions:tt: $pattern:expr;)+
     )*) => {
         &[$($($crate::dictionary::Entry {
             id: $id,
@@ -34,7 +33,6 @@ macro_rules! messages {
             kind: $crate::dictionary::Kind::$kind,
             means: $means,
             next: $next,
-            example: [$($example,)? $pattern.first()][0],
         },)+)*]
     };
 }
@@ -83,7 +81,7 @@ pub enum Pattern {
 
 impl Pattern {
     /// The words that the message begins with.
-    const fn first(self) -> &'static str {
+    fn first(self) -> &'static str {
         match self {
             Self::Text([first, ..]) => first,
             _ => "",
@@ -106,8 +104,6 @@ pub struct Entry {
     pub means: &'static str,
     /// What to do next.
     pub next: &'static str,
-    /// A line that it explains.
-    pub example: &'static str,
 }
 
 impl Entry {

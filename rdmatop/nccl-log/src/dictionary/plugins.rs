@@ -8,8 +8,7 @@ const START: &str = "`fi_info -p efa` in the container (cxi on Slingshot); /dev/
 pub(super) const ENTRIES: &[Entry] = messages! {
     "ofi-no-provider" Choice means "the EFA plugin found no provider of libfabric";
         next START;
-        in "aws-ofi-nccl 1.0": Text(&["NET/OFI Could not find any optimal provider", "$"]) =>
-            "NET/OFI Could not find any optimal provider";
+        in "aws-ofi-nccl 1.0": Text(&["NET/OFI Could not find any optimal provider", "$"]);
         in "aws-ofi-nccl 1.1 to 1.8": Text(&["NET/OFI Couldn't find any optimal provider"]);
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI No eligible providers were found"]);
 
@@ -23,32 +22,26 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "ofi-no-protocol" Choice means "the EFA plugin failed to start: no protocol of it worked on libfabric";
         next START;
-        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to initialize ", " protocol"]) =>
-            "NET/OFI Failed to initialize sendrecv protocol";
+        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to initialize ", " protocol"]);
         in "aws-ofi-nccl 1.13 on": Text(&["NET/OFI Unable to find a protocol that worked"]);
 
     "ofi-no-rdma-write" Choice means "this EFA device has no RDMA write, which the plugin's protocol needs";
         next "OFI_NCCL_PROTOCOL=SENDRECV on such instances";
-        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI FI_OPT_EFA_EMULATED_WRITE "]) =>
-            "NET/OFI FI_OPT_EFA_EMULATED_WRITE is true";
+        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI FI_OPT_EFA_EMULATED_WRITE "]);
 
     "ofi-cuda" Choice means "the EFA plugin found no CUDA";
         next "the driver's libraries in the container (nvidia-container-toolkit)";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI CUDA initialization failed"]);
-        in "aws-ofi-nccl 1.7 to 1.12 and 1.17 on": Text(&["NET/OFI Failed to find CUDA "]) =>
-            "NET/OFI Failed to find CUDA Runtime library: libcudart.so: cannot open shared object file";
+        in "aws-ofi-nccl 1.7 to 1.12 and 1.17 on": Text(&["NET/OFI Failed to find CUDA "]);
 
     "ofi-init" Choice means "the EFA plugin (aws-ofi-nccl) failed to start";
         next START;
-        in "aws-ofi-nccl 1.1 on": Text(&["NET/OFI", " initialization failed"]) =>
-            "NET/OFI aws-ofi-nccl initialization failed";
+        in "aws-ofi-nccl 1.1 on": Text(&["NET/OFI", " initialization failed"]);
 
     "ofi-open" Fault means "libfabric's provider cannot be opened";
         next START;
-        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't open "]) =>
-            "NET/OFI Couldn't open a fabric access domain. RC: -22, ERROR: Invalid argument";
-        in "aws-ofi-nccl 1.18 on": Text(&["NET/OFI Couldn't create "]) =>
-            "NET/OFI Couldn't create domain. RC: -12, ERROR: Cannot allocate memory";
+        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't open "]);
+        in "aws-ofi-nccl 1.18 on": Text(&["NET/OFI Couldn't create "]);
 
     "ofi-endpoint" Fault means "an endpoint of libfabric could not be made";
         next "`fi_info -p efa` (cxi on Slingshot) and the lines of libfabric with FI_LOG_LEVEL=warn; \
@@ -57,8 +50,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't allocate endpoint"]);
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't bind EP-"]);
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't enable endpoint"]);
-        in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]) =>
-            "NET/OFI Creating new endpoint for domain 0x7f9befa99380 failed: Invalid argument";
+        in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]);
 
     "ofi-endpoint" Fault means "an endpoint of libfabric could not be made: its provider is not EFA's, or too old to be told to use no \
         shared memory";
@@ -70,13 +62,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
             memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory"]);
-        in "aws-ofi-nccl 1.17 on": Text(&["NET/OFI Could not register memory on "]) =>
-            "NET/OFI Could not register memory on rail 0 with flag 0";
+        in "aws-ofi-nccl 1.17 on": Text(&["NET/OFI Could not register memory on "]);
 
     "ofi-request" Fault means "a request failed in libfabric";
         next "the words behind `Error` are the provider's; look at the peer's log at the same time";
-        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error"]) =>
-            "NET/OFI Request 0x7f seq 4 completed with error. RC: 107. Error: 25";
+        in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error"]);
 
     "ofi-queue" Fault means "libfabric's completion queue cannot be read";
         next "the error behind `RC`; `sudo dmesg` of that host";
@@ -85,13 +75,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "ofi-address" Fault means "the peer's address makes no sense to libfabric";
         next "the same libfabric, provider and plugin on every host";
-        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI ", "nable to insert remote address into address vector"]) =>
-            "NET/OFI Unable to insert remote address into address vector for device.";
+        in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI ", "nable to insert remote address into address vector"]);
 
     "ofi-rails" Fault means "the two ends, or two GPUs of a host, have different numbers of EFA interfaces per GPU";
         next "look for a host with an interface missing: `fi_info -p efa` on each";
-        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Unexpected number of remote "]) =>
-            "NET/OFI Unexpected number of remote rails for dev 0. Expected 4 but got 3";
+        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Unexpected number of remote "]);
         in "aws-ofi-nccl 1.7 to 1.14": Text(&["NET/OFI Wrong number of NICs for device"]);
 
     "ofi-ll128" Fault means "the protocol that NCCL_PROTO sets may corrupt data on this network";
@@ -101,13 +89,11 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "ofi-tuner" Fault means "the tuner of the EFA plugin refuses a job that sets NCCL_ALGO or NCCL_PROTO";
         next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then \
             NCCL_TUNER_PLUGIN=none, or a newer one";
-        in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]) =>
-            "NET/OFI The tuner plugin can not be loaded when explicitly choosing an algorithm or protocol";
+        in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]);
 
     "ofi-topology" Note means "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly";
         next "/sys in the container; on virtual machines the plugin's own topology file";
-        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to ", "device property file"]) =>
-            "NET/OFI Failed to open device property file /sys/bus/pci/devices/0000:00:1e.0/max_link_speed.";
+        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to ", "device property file"]);
 
     "ofi-symbol" Note means "the plugin cannot tell NCCL's version, as where NCCL is linked statically";
         next "nothing";
@@ -116,12 +102,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "tcpx-stalls" Note means "a transfer of GPUDirect-TCPX, or its peer's announcement of one, has not come for 10 seconds or more";
         next "look at the rank at the other end of the line's addresses: whether it receives, computes or hangs, and at \
             retransmissions (`ss -ti`) of both hosts";
-        in "GPUDirect-TCPX": Text(&["*", " timeout error ", " cnt ", ", nanos "]) =>
-            "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 send timeout error 11, Resource \
-            temporarily unavailable: [0/524288]/524288 cnt 912, nanos 10000012345";
-        in "GPUDirect-TCPX": Text(&["*", " ctrl timeout cnt ", ", nanos "]) =>
-            "0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 rx ctrl timeout cnt 912, nanos \
-            10000012345";
+        in "GPUDirect-TCPX": Text(&["*", " timeout error ", " cnt ", ", nanos "]);
+        in "GPUDirect-TCPX": Text(&["*", " ctrl timeout cnt ", ", nanos "]);
 
     "no-interface" Choice means "no network interface matches, so the plugin FastSocket cannot be used";
         next "check NCCL_SOCKET_IFNAME against `ip -br address`";
@@ -130,8 +112,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
     "fastsocket-queues" Note means "connections of FastSocket may share a queue of the NIC: it could not choose them as it wants to";
         next "nothing; where throughput is low, compare it with that without the plugin (NCCL_NET=Socket)";
         in "FastSocket": Text(&["Cannot get incoming CPU"]);
-        in "FastSocket": Text(&["Maximum retry reached for "]) =>
-            "Maximum retry reached for accept 3.";
+        in "FastSocket": Text(&["Maximum retry reached for "]);
 
     "anp-loaded" Note means "AMD's network plugin (ANP) was loaded; it says so in a warning";
         next "nothing";
@@ -139,19 +120,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "plugin-unsupported" Choice means "the network plugin is of a version that NCCL cannot use";
         next "a plugin and an NCCL of the same time";
-        in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["External network plugin ", " is unsupported"]) =>
-            "External network plugin libnccl-net.so is unsupported";
+        in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["External network plugin ", " is unsupported"]);
 
     "plugin-unloadable" Choice means "the network plugin cannot be loaded: it was built for other libraries \
         than those of the image";
         next "an image as new as the plugin wants (glibc), or a plugin built for it; then NCCL_NET names a \
             network that is there";
-        in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "not found (required by "]) =>
-            "NET/Plugin: Plugin load returned 2 : /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not \
-            found (required by /usr/lib/libnccl-net.so) : when loading libnccl-net.so";
-        in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "undefined symbol"]) =>
-            "NET/Plugin : Plugin load (libnccl-net.so) returned 0 : /usr/lib/libnccl-net.so: undefined \
-            symbol: fi_getinfo, version FABRIC_1.7";
+        in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "not found (required by "]);
+        in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "undefined symbol"]);
 
     "plugin-unpack" Follows means "the network plugin is of a version that NCCL cannot use";
         next "a plugin and an NCCL of the same time";
