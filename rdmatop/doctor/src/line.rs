@@ -182,13 +182,12 @@ impl Lines {
         }
         let lines = groups.into_iter().map(|(mut line, _, more)| {
             (line.id, line.group) = (check.id, check.group);
-            match more.as_slice() {
-                [] => {}
-                [one] => line.text += &format!("; the same for {one}"),
-                several => {
-                    line.text += &format!("; the same for {} others: {}", several.len(), names(several));
-                }
-            }
+            let others = match more.as_slice() {
+                [] => String::new(),
+                [one] => format!("; the same for {one}"),
+                several => format!("; the same for {} others: {}", several.len(), names(several)),
+            };
+            line.text += &others;
             for subject in more {
                 line.subject += ", ";
                 line.subject += &subject;

@@ -482,12 +482,11 @@ fn by_chosen_network(
             (VerdictKind::Mixed, and_then(head))
         }
         (Some((_, network)), None, _) => {
-            let (kind, head) = match complete {
-                true => (VerdictKind::Rdma, format!("RDMA: network {network}")),
-                false => (
-                    VerdictKind::Unknown,
-                    format!("RDMA was chosen (network {network})"),
-                ),
+            let (kind, head) = if complete {
+                (VerdictKind::Rdma, format!("RDMA: network {network}"))
+            } else {
+                let head = format!("RDMA was chosen (network {network})");
+                (VerdictKind::Unknown, head)
             };
             (kind, and_then(head))
         }

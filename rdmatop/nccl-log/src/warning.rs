@@ -94,25 +94,23 @@ impl Warnings {
         } else {
             shape(text)
         };
-        let at = match self.position(&shape, entry) {
-            Some(at) => at,
-            None => {
-                let new = Warning {
-                    entry,
-                    text: text.to_owned(),
-                    count: 0,
-                    hosts: BTreeSet::new(),
-                    devices: BTreeSet::new(),
-                    since: clock.clone(),
-                    shape,
-                };
-                if !self.push(new) {
-                    self.left_out += 1;
-                    return;
-                }
-                self.list.len() - 1
+        let known = self.position(&shape, entry);
+        let at = known.unwrap_or(self.list.len());
+        if known.is_none() {
+            let new = Warning {
+                entry,
+                text: text.to_owned(),
+                count: 0,
+                hosts: BTreeSet::new(),
+                devices: BTreeSet::new(),
+                since: clock.clone(),
+                shape,
+            };
+            if !self.push(new) {
+                self.left_out += 1;
+                return;
             }
-        };
+        }
         let warning = &mut self.list[at];
         warning.count += 1;
         // Logs are read one after the other, so a later line may be older.
