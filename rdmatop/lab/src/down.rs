@@ -217,8 +217,8 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    /// Unloads rdma_rxe if the lab loaded it and nothing else may use it: without it all rxe devices are gone,
-    /// whoever made them.
+    /// Unloads rdma_rxe if the lab loaded it and nothing else may use it: without it all rxe devices are gone
+    /// too, whoever made them.
     pub(super) fn unload_rxe(&mut self) -> Result<(), LabError> {
         let Some(ours) = self.made.module.take() else {
             return Ok(());

@@ -166,12 +166,18 @@ pub enum LabError {
     Busy(String),
     /// The file of what was made is not ours, and why.
     #[error(
-        "{0} is not what `lab up` writes ({1}), so rdmatop cannot know what it made: remove that by `rdma link delete NAME` \
-         and `ip link delete NAME` where it is left, then run `sudo rm {0}`"
+        "{path} is not what `lab up` writes ({why}), so rdmatop cannot know what it made: remove that by `rdma link delete \
+         NAME` and `ip link delete NAME` where it is left, then run `sudo rm {path}`",
+        path = .0,
+        why = .1
     )]
     Broken(String, String),
     /// The directory of that file is not root's alone, and why.
-    #[error("{0} {1}, and what is in it decides what root removes: run `sudo rm -r {0}` and try again")]
+    #[error(
+        "{path} {why}, and what is in it decides what root removes: run `sudo rm -r {path}` and try again",
+        path = .0,
+        why = .1
+    )]
     Foreign(String, String),
     /// Processes hold a device open.
     #[error(
