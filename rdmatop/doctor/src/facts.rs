@@ -48,11 +48,16 @@ impl<T> Reading<T> {
 
     /// Converts the value with `read`; a value that `read` does not understand counts as unreadable.
     pub fn parse<U>(self, read: impl FnOnce(T) -> Option<U>) -> Reading<U> {
+        self.and_then(|value| match read(value) {
+            Some(value) => Reading::Known(value),
+            None => Reading::Unreadable("its text is odd".to_owned()),
+        })
+    }
+
+    /// What `read` makes of the value.
+    pub fn and_then<U>(self, read: impl FnOnce(T) -> Reading<U>) -> Reading<U> {
         match self {
-            Self::Known(value) => read(value).map_or_else(
-                || Reading::Unreadable("its text is odd".to_owned()),
-                Reading::Known,
-            ),
+            Self::Known(value) => read(value),
             Self::Absent => Reading::Absent,
             Self::Unreadable(why) => Reading::Unreadable(why),
             Self::Unknown(why) => Reading::Unknown(why),

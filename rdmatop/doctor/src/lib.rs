@@ -10,7 +10,7 @@ mod words;
 
 pub use checks::limits::MEMLOCK_WARN;
 pub use facts::{Facts, Reading};
-pub use line::{Group, Line, Report, Status};
+pub use line::{Line, Report, Status};
 
 use rdmatop_base::step::{NextStep, step};
 

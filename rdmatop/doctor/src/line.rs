@@ -1,7 +1,5 @@
 //! The result of a check.
 
-use std::iter;
-
 use serde::Serialize;
 
 use super::{facts::Reading, table::Check, words::names};
@@ -24,54 +22,13 @@ pub enum Status {
     Fail,
 }
 
-/// The subject of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Group {
-    /// RDMA devices.
-    Devices,
-    /// Ports and network interfaces of the devices.
-    Ports,
-    /// PCI Express, interrupts, NUMA.
-    Pcie,
-    /// GPUs beside the NICs.
-    Gpu,
-    /// Flow control of Ethernet.
-    Lossless,
-    /// Limits of processes.
-    Limits,
-    /// The fallback without RDMA.
-    Tcp,
-    /// Settings of running jobs.
-    Jobs,
-    /// What rdmatop itself needs.
-    Rdmatop,
-}
-
-impl Group {
-    /// The group's name on the page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Devices => "devices",
-            Self::Ports => "ports",
-            Self::Pcie => "pcie",
-            Self::Gpu => "gpu",
-            Self::Lossless => "lossless",
-            Self::Limits => "limits",
-            Self::Tcp => "tcp",
-            Self::Jobs => "jobs",
-            Self::Rdmatop => "rdmatop",
-        }
-    }
-}
-
 /// One line. All text is safe to print.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The check.
     pub id: &'static str,
     /// What the line is about.
-    pub group: Group,
+    pub group: &'static str,
     /// What the check came to.
     pub status: Status,
     /// Device, port or process, if it concerns one.
@@ -87,20 +44,10 @@ pub struct Line {
 /// The remedy of a line that needs root's rights.
 pub(super) const WITH_ROOT: &str = "sudo rdmatop doctor";
 
+/// Lines, before it is known which say the same. Each is with what it says, without the names of its subject:
+/// those that differ in them alone become one.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<UnmergedLine>);
-
-/// A line, before it is known which others say the same.
-#[derive(Debug)]
-struct UnmergedLine {
-    status: Status,
-    subject: String,
-    text: String,
-    why: String,
-    remedy: NextStep,
-    /// What it says, without the names of its subject: lines that differ in them alone become one.
-    same: String,
-}
+pub(super) struct Lines(Vec<(Line, String)>);
 
 impl Lines {
     fn push(&mut self, status: Status, subject: &str, said: [String; 2], remedy: NextStep) {
@@ -109,20 +56,22 @@ impl Lines {
         if !subject.is_empty() {
             same = same.replace(subject, "\0");
         }
-        self.0.push(UnmergedLine {
+        let line = Line {
+            id: "",
+            group: "",
             status,
             subject: subject.to_owned(),
             text,
             why,
             remedy,
-            same,
-        });
+        };
+        self.0.push((line, same));
     }
 
     /// `name`, too, is a name of the last line's subject.
     pub(super) fn alias(&mut self, name: &str) {
-        if let Some(last) = self.0.last_mut().filter(|_| !name.is_empty()) {
-            last.same = last.same.replace(name, "\0");
+        if let Some((_, same)) = self.0.last_mut().filter(|_| !name.is_empty()) {
+            *same = same.replace(name, "\0");
         }
     }
 
@@ -217,38 +166,33 @@ impl Lines {
     /// The lines of `check`. Subjects with the same result for the same reason share one line, which has the
     /// remedy for the first of them.
     pub(super) fn into_lines(self, check: &Check) -> Vec<Line> {
-        let mut groups: Vec<(UnmergedLine, Vec<String>)> = Vec::new();
-        for found in self.0 {
-            let same = |(first, _): &&mut (UnmergedLine, Vec<String>)| {
-                first.status == found.status
-                    && first.same == found.same
-                    && (found.subject == first.subject
-                        || !found.subject.is_empty() && !first.subject.is_empty())
+        let mut groups: Vec<(Line, String, Vec<String>)> = Vec::new();
+        for (line, same) in self.0 {
+            let is_alike = |(first, of_first, _): &&mut (Line, String, Vec<String>)| {
+                first.status == line.status
+                    && *of_first == same
+                    && (line.subject == first.subject
+                        || !line.subject.is_empty() && !first.subject.is_empty())
             };
-            match groups.iter_mut().find(same) {
-                Some((first, _)) if first.subject == found.subject => {}
-                Some((_, more)) => more.push(found.subject),
-                None => groups.push((found, Vec::new())),
+            match groups.iter_mut().find(is_alike) {
+                Some((first, ..)) if first.subject == line.subject => {}
+                Some((.., more)) => more.push(line.subject),
+                None => groups.push((line, same, Vec::new())),
             }
         }
-        let lines = groups.into_iter().map(|(first, more)| {
+        let lines = groups.into_iter().map(|(mut line, _, more)| {
+            (line.id, line.group) = (check.id, check.group);
             let others = match more.as_slice() {
                 [] => String::new(),
                 [one] => format!("; the same for {one}"),
                 several => format!("; the same for {} others: {}", several.len(), names(several)),
             };
-            Line {
-                id: check.id,
-                group: check.group,
-                status: first.status,
-                subject: iter::once(first.subject)
-                    .chain(more)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                text: first.text + &others,
-                why: first.why,
-                remedy: first.remedy,
+            line.text += &others;
+            for subject in more {
+                line.subject += ", ";
+                line.subject += &subject;
             }
+            line
         });
         lines.collect()
     }
@@ -295,12 +239,10 @@ impl Report {
         .into_iter()
         .flatten()
         .collect();
-        let worst = self
-            .lines
-            .iter()
-            .find(|line| line.status == Status::Fail)
-            .or_else(|| self.lines.iter().find(|line| line.status == Status::Warn))
-            .or_else(|| self.lines.iter().find(|line| line.status == Status::Unknown));
+        let first = |status| self.lines.iter().find(|line| line.status == status);
+        let worst = [Status::Fail, Status::Warn, Status::Unknown]
+            .into_iter()
+            .find_map(first);
         if let Some(worst) = worst {
             return format!("doctor: {}: {}", found.join(", "), worst.text);
         }

@@ -14,35 +14,21 @@ const GROUP: usize = 10;
 /// Where the text begins.
 const INDENT: usize = GROUP + 6;
 
-/// How a status is written.
-fn word(status: Status) -> &'static str {
+/// How a status is written, and its colour (SGR).
+fn word(status: Status) -> (&'static str, &'static str) {
     match status {
-        Status::Pass => "ok",
-        Status::Skip => "skip",
-        Status::Unknown => "????",
-        Status::Warn => "WARN",
-        Status::Fail => "FAIL",
-    }
-}
-
-/// SGR of a status.
-fn color(status: Status) -> &'static str {
-    match status {
-        Status::Pass => "\x1b[32m",
-        Status::Skip => "\x1b[36m",
-        Status::Unknown => "\x1b[1;35m",
-        Status::Warn => "\x1b[1;33m",
-        Status::Fail => "\x1b[1;31m",
+        Status::Pass => ("ok", "\x1b[32m"),
+        Status::Skip => ("skip", "\x1b[36m"),
+        Status::Unknown => ("????", "\x1b[1;35m"),
+        Status::Warn => ("WARN", "\x1b[1;33m"),
+        Status::Fail => ("FAIL", "\x1b[1;31m"),
     }
 }
 
 fn head(facts: &Facts) -> String {
     let host = facts.host.name.as_deref().unwrap_or("this machine");
-    let kernel = facts
-        .host
-        .kernel
-        .as_ref()
-        .map_or(String::new(), |kernel| format!(", Linux {kernel}"));
+    let kernel = facts.host.kernel.as_ref();
+    let kernel = kernel.map_or(String::new(), |kernel| format!(", Linux {kernel}"));
     let rights = if facts.host.root { "as root" } else { "not as root" };
     let view = match facts.pid {
         Some(pid) => format!("as PID {pid} ({}) sees it, ", facts.view.comm),
@@ -60,12 +46,8 @@ pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
     let mut group = "";
     let mut said = "";
     for line in &report.lines {
-        let name = if line.group.word() == group {
-            ""
-        } else {
-            line.group.word()
-        };
-        group = line.group.word();
+        let name = if line.group == group { "" } else { line.group };
+        group = line.group;
         one(&mut out, name, line, said == line.why, colors);
         said = &line.why;
     }
@@ -75,12 +57,8 @@ pub fn text(facts: &Facts, report: &Report, all: bool, colors: bool) -> String {
 
 /// `known`: the line before has the same reason.
 fn one(out: &mut String, group: &str, line: &Line, known: bool, colors: bool) {
-    let word = word(line.status);
-    let (begin, end) = if colors {
-        (color(line.status), "\x1b[0m")
-    } else {
-        ("", "")
-    };
+    let (word, color) = word(line.status);
+    let (begin, end) = if colors { (color, "\x1b[0m") } else { ("", "") };
     let first = format!("{group:GROUP$}{begin}{word:4}{end}  ");
     let said = match line.status {
         // What is unknown and why, in one sentence.
@@ -109,12 +87,7 @@ fn rest(out: &mut String, report: &Report, all: bool) {
     let said = if all {
         format!("Not applicable here: {}", report.not_applicable.join(", "))
     } else {
-        let verb = if report.not_applicable.len() == 1 {
-            "does"
-        } else {
-            "do"
-        };
-        format!("{count} {verb} not apply here; --all lists them.")
+        format!("Not applicable here: {count}; --all lists them.")
     };
     text::wrap(out, "", 0, 2, &said);
 }

@@ -5,25 +5,25 @@ use super::{
         acs, devices, distance, gids, gpu, irqs, jobs, limits, lossless, mtu, nodes, own, pcie, ports, tcp,
     },
     facts::Facts,
-    line::{Group, Lines},
+    line::Lines,
 };
 
 /// A check.
 pub struct Check {
     /// The name that JSON and scripts know it by, which never changes.
     pub id: &'static str,
-    /// What the check is about.
-    pub group: Group,
+    /// What the check is about, as the page says it.
+    pub group: &'static str,
     /// Adds a line of each thing that it examines.
     pub(super) run: fn(&Facts, &mut Lines),
 }
 
 /// A table of checks. Each has its id, its group and its function.
 macro_rules! checks {
-    ($($id:literal $group:ident $run:path;)+) => {
+    ($($id:literal $group:literal $run:path;)+) => {
         &[$(Check {
             id: $id,
-            group: Group::$group,
+            group: $group,
             run: $run,
         },)+]
     };
@@ -31,40 +31,40 @@ macro_rules! checks {
 
 /// All checks in the order of the page.
 pub static CHECKS: &[Check] = checks! {
-    "device.present" Devices devices::present;
-    "device.driver" Devices devices::driver;
-    "device.search" Devices devices::search;
-    "device.removal" Devices devices::removal;
-    "device.verbs" Devices devices::verbs;
-    "device.firmware" Devices devices::firmware;
-    "device.softroce" Devices devices::softroce;
-    "port.state" Ports ports::state;
-    "port.rate" Ports ports::rate;
-    "port.mtu" Ports mtu::mtu;
-    "port.gid" Ports gids::gids;
-    "pcie.link" Pcie pcie::link;
-    "pcie.iommu" Pcie pcie::iommu;
-    "pcie.acs" Pcie acs::acs;
-    "pcie.irq" Pcie irqs::irqs;
-    "gpu.direct" Gpu gpu::direct;
-    "gpu.distance" Gpu distance::distance;
-    "lossless.pfc" Lossless lossless::pfc;
-    "lossless.ecn" Lossless lossless::ecn;
-    "limit.devices" Limits nodes::nodes;
-    "limit.memlock" Limits limits::memlock;
-    "limit.default" Limits limits::default;
-    "limit.cgroup" Limits limits::cgroup;
-    "tcp.buffers" Tcp tcp::buffers;
-    "tcp.backlog" Tcp tcp::backlog;
-    "job.rdma" Jobs jobs::disabled;
-    "job.devices" Jobs jobs::devices;
-    "job.gid" Jobs jobs::gid;
-    "job.interface" Jobs jobs::interface;
-    "job.names" Jobs jobs::names;
-    "job.sharers" Jobs jobs::sharers;
-    "job.hidden" Jobs jobs::hidden;
-    "rdmatop.ebpf" Rdmatop own::ebpf;
-    "rdmatop.processes" Rdmatop own::processes;
+    "device.present" "devices" devices::present;
+    "device.driver" "devices" devices::driver;
+    "device.search" "devices" devices::search;
+    "device.removal" "devices" devices::removal;
+    "device.verbs" "devices" devices::verbs;
+    "device.firmware" "devices" devices::firmware;
+    "device.softroce" "devices" devices::softroce;
+    "port.state" "ports" ports::state;
+    "port.rate" "ports" ports::rate;
+    "port.mtu" "ports" mtu::mtu;
+    "port.gid" "ports" gids::gids;
+    "pcie.link" "pcie" pcie::link;
+    "pcie.iommu" "pcie" pcie::iommu;
+    "pcie.acs" "pcie" acs::acs;
+    "pcie.irq" "pcie" irqs::irqs;
+    "gpu.direct" "gpu" gpu::direct;
+    "gpu.distance" "gpu" distance::distance;
+    "lossless.pfc" "lossless" lossless::pfc;
+    "lossless.ecn" "lossless" lossless::ecn;
+    "limit.devices" "limits" nodes::nodes;
+    "limit.memlock" "limits" limits::memlock;
+    "limit.default" "limits" limits::default;
+    "limit.cgroup" "limits" limits::cgroup;
+    "tcp.buffers" "tcp" tcp::buffers;
+    "tcp.backlog" "tcp" tcp::backlog;
+    "job.rdma" "jobs" jobs::disabled;
+    "job.devices" "jobs" jobs::devices;
+    "job.gid" "jobs" jobs::gid;
+    "job.interface" "jobs" jobs::interface;
+    "job.names" "jobs" jobs::names;
+    "job.sharers" "jobs" jobs::sharers;
+    "job.hidden" "jobs" jobs::hidden;
+    "rdmatop.ebpf" "rdmatop" own::ebpf;
+    "rdmatop.processes" "rdmatop" own::processes;
 };
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Words and numbers as the page has them.
 
+use std::collections::BTreeSet;
+
 use super::facts::{Device, Facts, Port};
+use rdmatop_base::order::Gather as _;
 pub(super) use rdmatop_base::text::{bytes, count, lists, names};
 pub(super) use rdmatop_base::variables::setting;
 
@@ -20,6 +23,20 @@ pub(super) fn port_name(device: &Device, port: &Port) -> String {
     } else {
         device.name.clone()
     }
+}
+
+/// Adds a value to the group of this key, or begins one.
+pub(super) fn group<K: PartialEq, V>(groups: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
+    match groups.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, same)) => same.push(value),
+        None => groups.push((key, vec![value])),
+    }
+}
+
+/// Values, each once and in order.
+pub(super) fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let all: BTreeSet<T> = all.gather();
+    all.into_iter().collect()
 }
 
 impl Facts {
@@ -53,6 +70,10 @@ impl Device {
 }
 
 impl Port {
+    pub(super) fn is_infiniband(&self) -> bool {
+        self.link_layer.as_deref() == Some("InfiniBand")
+    }
+
     /// Whether traffic can pass.
     pub(super) fn active(&self) -> bool {
         self.state.known().is_some_and(|state| state.is_active())

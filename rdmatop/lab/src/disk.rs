@@ -7,11 +7,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::LabError;
 use super::state::MadeDisk;
+use super::work::wait;
+use super::{LabError, cannot};
 
 /// Where the kernel's target is set up (configfs).
 const TARGET: &str = "/sys/kernel/config/nvmet";
@@ -33,7 +33,6 @@ pub(super) const MODULES: [&str; 7] = [
 pub(super) const WANTED: [&str; 2] = ["nvme_rdma", "nvmet_rdma"];
 
 const LIMIT: Duration = Duration::from_secs(20);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 fn file(disk: &MadeDisk) -> PathBuf {
     Path::new("/run/rdmatop").join(&disk.name)
@@ -48,10 +47,7 @@ fn port(disk: &MadeDisk) -> PathBuf {
 }
 
 fn setting(path: &Path) -> impl FnOnce(io::Error) -> LabError {
-    move |error| LabError::Setting {
-        path: path.display().to_string(),
-        reason: error.to_string(),
-    }
+    move |error| cannot(format!("write {}", path.display()), &error)
 }
 
 fn set(dir: &Path, name: &str, value: &str) -> Result<(), LabError> {
@@ -106,16 +102,7 @@ pub(super) fn make(disk: &MadeDisk, netdev: &str, address: &str) -> Result<PathB
     );
     // One write: the kernel takes each write as a whole request to connect.
     fs::write(connect, options).map_err(setting(connect))?;
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(path) = block_device(disk) {
-            return Ok(path);
-        }
-        if Instant::now() > end {
-            return Err(LabError::NoDisk);
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
+    wait(LIMIT, || block_device(disk)).ok_or(LabError::NoDisk)
 }
 
 fn is_of(disk: &MadeDisk, dir: &Path) -> bool {

@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::disk;
-use super::host::{Host, Leaving, NetnsMode, Present};
+use super::host::{Host, Leaving, NetnsMode, Present, RXE};
 use super::ours;
 use super::say::Printer;
-use super::state::{Made, MadeModule};
-use super::store::{Locked, Store};
+use super::store::Store;
+use super::work::Work;
 use super::{DownArgs, LabError};
 use rdmatop_base::text;
 
@@ -29,29 +29,27 @@ pub(super) fn down(
 ) -> Result<ExitCode, LabError> {
     let locked = store.lock()?;
     let boot = host.boot();
-    let Some(mut made) = locked.load()?.filter(|made| !made.is_nothing()) else {
+    let Some(made) = locked.load()?.filter(|made| !made.is_nothing()) else {
         say.line(format_args!(
             "nothing to remove: `lab up` made nothing, or it is removed already"
         ));
         return Ok(ExitCode::SUCCESS);
     };
+    let mut work = Work::begin(host, &locked, say)?;
     if !made.may_be_of(&boot) {
-        locked.save(&Made::new(&boot))?;
-        say.line(format_args!(
+        work.save()?;
+        work.say.line(format_args!(
             "nothing to remove: this machine was booted since `lab up`, and what that made is gone"
         ));
         return Ok(ExitCode::SUCCESS);
     }
     if boot.is_empty() || made.boot.is_empty() {
-        say.line(format_args!(
+        work.say.line(format_args!(
             "whether this machine was booted since `lab up` is not known: only what still is as that made it is removed"
         ));
     }
-    remove(host, &locked, &mut made, Which::All { force: args.force }, say)?;
-    if let Some(ours) = made.module.take() {
-        module(host, &ours, say)?;
-        locked.save(&made)?;
-    }
+    work.remove(Which::All { force: args.force })?;
+    work.unload_rxe()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,204 +68,187 @@ impl Which {
     }
 }
 
-/// Removes devices and interfaces of the list, last first, and takes them off it.
-pub(super) fn remove(
-    host: &mut dyn Host,
-    locked: &Locked<'_>,
-    made: &mut Made,
-    which: Which,
-    say: &mut Printer<'_>,
-) -> Result<(), LabError> {
-    // All devices are checked before the first is removed: a refusal leaves everything as it was.
-    let mut present = host.devices()?;
-    let mut leaving = leaving_of(host, made, which, &present);
-    // A `lab run` that was killed leaves devices: its programs end, and the kernel removes the devices,
-    // which takes a moment.
-    for _ in 0..PATIENCE {
-        let is_of_run = made.devices.iter().any(|device| device.run);
-        if !is_of_run || leaving.is_empty() && !is_run_held(host, made, &present)? {
-            break;
-        }
-        thread::sleep(BETWEEN_LOOKS);
-        present = host.devices()?;
-        leaving = leaving_of(host, made, which, &present);
-    }
-    if let Some(leaving) = leaving.into_iter().next() {
-        // The device is not gone, and needs its interface and its driver until it is. What is dropped from
-        // the list now would never be removed.
-        return Err(LabError::Leaving {
-            device: leaving.name.to_string(),
-            held: leaving.held,
-        });
-    }
-    for device in made.devices.iter().filter(|device| which.has(device.run)) {
-        let Some(now) = ours::device(device, &present) else {
-            continue;
-        };
-        let holders = text::names(&host.holders(now.index)?);
-        if holders.is_empty() {
-            continue;
-        }
-        if which != (Which::All { force: true }) {
-            return Err(LabError::Held {
-                device: now.name.to_string(),
-                holders,
-            });
-        }
-        say.line(format_args!(
-            "{} is held open by {holders}: waiting until they close it",
-            now.name
-        ));
-    }
-    disk(host, locked, made, say)?;
-    devices(host, locked, made, which, say)?;
-    interfaces(host, locked, made, which, say)
-}
-
-/// Removes the disk, and the modules that were loaded for it and that nothing else has use of.
-fn disk(
-    host: &mut dyn Host,
-    locked: &Locked<'_>,
-    made: &mut Made,
-    say: &mut Printer<'_>,
-) -> Result<(), LabError> {
-    let Some(ours) = made.disk.take() else {
-        return Ok(());
-    };
-    // The file keeps it until all is gone, and `save` is called.
-    if host.remove_disk(&ours)? {
-        say.line(format_args!("removed the NVMe disk {}", ours.name));
-    }
-    for name in disk::MODULES.into_iter().rev() {
-        let Some(module) = ours.modules.iter().find(|module| module.name == name) else {
-            continue;
-        };
-        let loaded = host.module_inode(name);
-        if loaded.is_none() || module.inode.is_some_and(|inode| loaded != Some(inode)) {
-            continue;
-        }
-        match host.unload_disk_module(name) {
-            Ok(()) => say.line(format_args!("unloaded {name}")),
-            Err(error) => say.line(format_args!("{name} stays loaded: {error}")),
-        }
-    }
-    locked.save(made)
-}
-
-fn is_run_held(host: &mut dyn Host, made: &Made, present: &[Present]) -> Result<bool, LabError> {
-    for device in made.devices.iter().filter(|device| device.run) {
-        if let Some(now) = ours::device(device, present)
-            && !host.holders(now.index)?.is_empty()
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn leaving_of(host: &mut dyn Host, made: &Made, which: Which, present: &[Present]) -> Vec<Leaving> {
-    let mut leaving = ours::leaving(host, made, present);
-    let asked = |going: &Leaving| {
-        let mut ours = made.devices.iter().filter(|device| which.has(device.run));
-        ours.any(|device| going.name == *device.name)
-    };
-    leaving.retain(asked);
-    leaving
-}
-
-/// Says what became of something that was made. `now` is what it was called when it was removed; `found`: it
-/// had been made; `namesake`: something else has its name.
-fn gone(say: &mut Printer<'_>, kind: &str, then: &str, now: Option<String>, found: bool, namesake: bool) {
-    match now {
-        Some(now) if now == then => say.line(format_args!("removed {now}")),
-        Some(now) => say.line(format_args!("removed {now}, which was made as {then}")),
-        None if !found => {}
-        None if namesake => say.line(format_args!(
-            "{then} is another {kind} of that name now: left as it is"
-        )),
-        None => say.line(format_args!("{then} is gone already")),
-    }
-}
-
-fn devices(
-    host: &mut dyn Host,
-    locked: &Locked<'_>,
-    made: &mut Made,
-    which: Which,
-    say: &mut Printer<'_>,
-) -> Result<(), LabError> {
-    while let Some(at) = made.devices.iter().rposition(|device| which.has(device.run)) {
-        let device = &made.devices[at];
-        let present = host.devices()?;
-        let now = ours::device(device, &present);
-        if let Some(now) = now
-            && let Err(error) = host.remove_device(now)
-            && ours::device(device, &host.devices()?).is_some()
-        {
-            return Err(error);
-        }
-        let now = now.map(|now| now.name.to_string());
-        let namesake = present.iter().any(|now| now.name == *device.name);
-        gone(say, "device", &device.name, now, device.found.is_some(), namesake);
-        made.devices.remove(at);
-        locked.save(made)?;
-    }
-    Ok(())
-}
-
-fn interfaces(
-    host: &mut dyn Host,
-    locked: &Locked<'_>,
-    made: &mut Made,
-    which: Which,
-    say: &mut Printer<'_>,
-) -> Result<(), LabError> {
-    while let Some(at) = made.interfaces.iter().rposition(|made| which.has(made.run)) {
-        let interface = &made.interfaces[at];
-        let present = host.interfaces();
-        let now = ours::interface(interface, &present);
-        if let Some(now) = now
-            && let Err(error) = host.remove_interface(now)
-            && ours::interface(interface, &host.interfaces()).is_some()
-        {
-            return Err(error);
-        }
-        let now = now.map(|now| now.name.to_string());
-        let namesake = present.iter().any(|now| now.name == *interface.name);
-        let found = interface.found.is_some();
-        gone(say, "interface", &interface.name, now, found, namesake);
-        made.interfaces.remove(at);
-        locked.save(made)?;
-    }
-    Ok(())
-}
-
-/// Unloads rdma_rxe unless something else may use it: without it all rxe devices are gone, whoever made them.
-pub(super) fn module(host: &mut dyn Host, ours: &MadeModule, say: &mut Printer<'_>) -> Result<(), LabError> {
-    let loaded = host.rxe_inode();
-    if loaded.is_none() || ours.inode.is_some_and(|inode| loaded != Some(inode)) {
-        // Somebody unloaded it, and perhaps loaded it again.
-        return Ok(());
-    }
-    let others: Vec<String> = host
-        .devices()?
-        .iter()
-        .filter(|device| device.software)
-        .map(|device| device.name.to_string())
-        .collect();
-    let why = if !others.is_empty() {
-        format!("{} may need it", text::names(&others))
-    } else if host.netns_mode() != Some(NetnsMode::Shared) {
-        "another network namespace may have a device that needs it".into()
-    } else {
-        match host.unload_rxe() {
-            Ok(()) => {
-                say.line(format_args!("unloaded rdma_rxe"));
-                return Ok(());
+impl Work<'_, '_> {
+    /// Removes devices and interfaces of the list, last first, and takes them off it.
+    pub(super) fn remove(&mut self, which: Which) -> Result<(), LabError> {
+        // All devices are checked before the first is removed: a refusal leaves everything as it was.
+        let mut present = self.host.devices()?;
+        let mut leaving = self.leaving(which, &present);
+        // A `lab run` that was killed leaves devices: its programs end, and the kernel removes the devices,
+        // which takes a moment.
+        for _ in 0..PATIENCE {
+            let is_of_run = self.made.devices.iter().any(|device| device.run);
+            if !is_of_run || leaving.is_empty() && !self.is_run_held(&present)? {
+                break;
             }
-            Err(error) => error.to_string(),
+            thread::sleep(BETWEEN_LOOKS);
+            present = self.host.devices()?;
+            leaving = self.leaving(which, &present);
         }
-    };
-    say.line(format_args!("rdma_rxe stays loaded: {why}"));
-    Ok(())
+        if let Some(leaving) = leaving.into_iter().next() {
+            // The device is not gone, and needs its interface and its driver until it is. What is dropped
+            // from the list now would never be removed.
+            return Err(LabError::Leaving(leaving.name.to_string(), leaving.held));
+        }
+        for device in self.made.devices.iter().filter(|device| which.has(device.run)) {
+            let Some(now) = ours::device(device, &present) else {
+                continue;
+            };
+            let holders = text::names(&self.host.holders(now.index)?);
+            if holders.is_empty() {
+                continue;
+            }
+            if which != (Which::All { force: true }) {
+                return Err(LabError::Held(now.name.to_string(), holders));
+            }
+            self.say.line(format_args!(
+                "{} is held open by {holders}: waiting until they close it",
+                now.name
+            ));
+        }
+        self.remove_disk()?;
+        self.remove_devices(which)?;
+        self.remove_interfaces(which)
+    }
+
+    /// Removes the disk, and the modules that were loaded for it and that nothing else has use of.
+    fn remove_disk(&mut self) -> Result<(), LabError> {
+        let Some(ours) = self.made.disk.take() else {
+            return Ok(());
+        };
+        // The file keeps it until all is gone, and `save` is called.
+        if self.host.remove_disk(&ours)? {
+            self.say.line(format_args!("removed the NVMe disk {}", ours.name));
+        }
+        for name in disk::MODULES.into_iter().rev() {
+            let Some(module) = ours.modules.iter().find(|module| module.name == name) else {
+                continue;
+            };
+            if !is_still(module.inode, self.host.module_inode(name)) {
+                continue;
+            }
+            match self.host.unload(name) {
+                Ok(()) => self.say.line(format_args!("unloaded {name}")),
+                Err(error) => self.say.line(format_args!("{name} stays loaded: {error}")),
+            }
+        }
+        self.save()
+    }
+
+    fn is_run_held(&mut self, present: &[Present]) -> Result<bool, LabError> {
+        for device in self.made.devices.iter().filter(|device| device.run) {
+            if let Some(now) = ours::device(device, present)
+                && !self.host.holders(now.index)?.is_empty()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn leaving(&mut self, which: Which, present: &[Present]) -> Vec<Leaving> {
+        let mut leaving = ours::leaving(self.host, &self.made, present);
+        leaving.retain(|going| {
+            let mut ours = self.made.devices.iter().filter(|device| which.has(device.run));
+            ours.any(|device| going.name == *device.name)
+        });
+        leaving
+    }
+
+    /// Says what became of something that was made. `now` is what it was called when it was removed; `found`:
+    /// it had been made; `namesake`: something else has its name.
+    fn say_gone(&mut self, kind: &str, then: &str, now: Option<String>, found: bool, namesake: bool) {
+        match now {
+            Some(now) if now == then => self.say.line(format_args!("removed {now}")),
+            Some(now) => self
+                .say
+                .line(format_args!("removed {now}, which was made as {then}")),
+            None if !found => {}
+            None if namesake => self.say.line(format_args!(
+                "{then} is another {kind} of that name now: left as it is"
+            )),
+            None => self.say.line(format_args!("{then} is gone already")),
+        }
+    }
+
+    fn remove_devices(&mut self, which: Which) -> Result<(), LabError> {
+        while let Some(at) = self.made.devices.iter().rposition(|one| which.has(one.run)) {
+            let device = self.made.devices[at].clone();
+            let present = self.host.devices()?;
+            let now = ours::device(&device, &present);
+            if let Some(now) = now
+                && let Err(error) = self.host.remove_device(now)
+                && ours::device(&device, &self.host.devices()?).is_some()
+            {
+                return Err(error);
+            }
+            let now = now.map(|now| now.name.to_string());
+            let namesake = present.iter().any(|now| now.name == *device.name);
+            self.say_gone("device", &device.name, now, device.found.is_some(), namesake);
+            self.made.devices.remove(at);
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn remove_interfaces(&mut self, which: Which) -> Result<(), LabError> {
+        while let Some(at) = self.made.interfaces.iter().rposition(|one| which.has(one.run)) {
+            let interface = self.made.interfaces[at].clone();
+            let present = self.host.interfaces();
+            let now = ours::interface(&interface, &present);
+            if let Some(now) = now
+                && let Err(error) = self.host.remove_interface(now)
+                && ours::interface(&interface, &self.host.interfaces()).is_some()
+            {
+                return Err(error);
+            }
+            let now = now.map(|now| now.name.to_string());
+            let namesake = present.iter().any(|now| now.name == *interface.name);
+            self.say_gone(
+                "interface",
+                &interface.name,
+                now,
+                interface.found.is_some(),
+                namesake,
+            );
+            self.made.interfaces.remove(at);
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Unloads rdma_rxe if the lab loaded it and nothing else may use it: without it all rxe devices are gone
+    /// too, whoever made them.
+    pub(super) fn unload_rxe(&mut self) -> Result<(), LabError> {
+        let Some(ours) = self.made.module.take() else {
+            return Ok(());
+        };
+        // Else somebody unloaded it, and perhaps loaded it again.
+        if is_still(ours.inode, self.host.module_inode(RXE)) {
+            let others: Vec<String> = self
+                .host
+                .devices()?
+                .iter()
+                .filter(|device| device.software)
+                .map(|device| device.name.to_string())
+                .collect();
+            let why = if !others.is_empty() {
+                Some(format!("{} may need it", text::names(&others)))
+            } else if self.host.netns_mode() != Some(NetnsMode::Shared) {
+                Some("another network namespace may have a device that needs it".into())
+            } else {
+                self.host.unload(RXE).err().map(|error| error.to_string())
+            };
+            match why {
+                None => self.say.line(format_args!("unloaded rdma_rxe")),
+                Some(why) => self.say.line(format_args!("rdma_rxe stays loaded: {why}")),
+            }
+        }
+        self.save()
+    }
+}
+
+/// Whether a module that is loaded now, with this inode, is the one that was loaded.
+fn is_still(ours: Option<u64>, loaded: Option<u64>) -> bool {
+    loaded.is_some() && ours.is_none_or(|inode| loaded == Some(inode))
 }

@@ -11,7 +11,7 @@ use super::module::{self, Presence};
 use super::run::Wire;
 use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
-use super::{LabError, disk, link, switch};
+use super::{LabError, cannot, disk, link, switch};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
@@ -29,7 +29,7 @@ use rdmatop_sources::root::Root;
 use rdmatop_sources::sysfs;
 
 /// The module of SoftRoCE.
-const RXE: &str = "rdma_rxe";
+pub(super) const RXE: &str = "rdma_rxe";
 
 /// An RDMA device that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +75,10 @@ pub(super) struct Leaving {
 pub(super) trait Host {
     /// Which boot this is; empty where that cannot be read.
     fn boot(&mut self) -> String;
-    /// Is rdma_rxe in the kernel? An error if it can never be.
-    fn has_rxe(&mut self) -> Result<bool, LabError>;
+    /// Is rdma_rxe in the kernel?
+    fn has_rxe(&mut self) -> bool;
     /// Makes sure that rdma_rxe is loaded, and what programs need to use its devices.
     fn load_rxe(&mut self) -> Result<(), LabError>;
-    /// Inode of rdma_rxe's directory in sysfs; none while it is not loaded.
-    fn rxe_inode(&mut self) -> Option<u64>;
-    /// Unloads rdma_rxe; refused while it is in use.
-    fn unload_rxe(&mut self) -> Result<(), LabError>;
     /// Are RDMA devices of other network namespaces seen here? None when that is not known.
     fn netns_mode(&mut self) -> Option<NetnsMode>;
     /// RDMA devices; none where there is no RDMA.
@@ -117,8 +113,8 @@ pub(super) trait Host {
     fn module_inode(&mut self, name: &str) -> Option<u64>;
     /// Loads what the disk needs. The error names the module that the kernel does not have.
     fn load_disk_modules(&mut self) -> Result<(), LabError>;
-    /// Unloads one of the disk's modules; refused while it is in use.
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError>;
+    /// Unloads a module; refused while it is in use.
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError>;
     fn make_disk(&mut self, disk: &MadeDisk, device: &str) -> Result<PathBuf, LabError>;
     /// Removes what there is of the disk; false when there was nothing.
     fn remove_disk(&mut self, disk: &MadeDisk) -> Result<bool, LabError>;
@@ -134,9 +130,18 @@ pub(super) struct System {
     nldev: Option<Nldev<Socket>>,
 }
 
-pub(super) fn cannot(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
+/// The error of a netlink request that the kernel refused. Root may lack the right for it.
+pub(super) fn refused(action: impl Into<String>) -> impl FnOnce(NetlinkError) -> LabError {
     let action = action.into();
-    move |source| LabError::Netlink { action, source }
+    move |error| match error.errno() {
+        Some(libc::EPERM) => cannot(
+            action,
+            &format!(
+                "{error}; it takes CAP_NET_ADMIN: run on the host, or start the container with --cap-add NET_ADMIN"
+            ),
+        ),
+        _ => cannot(action, &error),
+    }
 }
 
 impl System {
@@ -155,35 +160,16 @@ impl Host for System {
         Name::from(boot.trim_ascii()).to_string()
     }
 
-    fn has_rxe(&mut self) -> Result<bool, LabError> {
-        match module::presence(Path::new("/"), &kernel(), RXE) {
-            Presence::Loaded => Ok(true),
-            Presence::Absent => Err(module::no_module(Path::new("/"), &kernel(), RXE)),
-            // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
-            Presence::Loadable | Presence::Unknown => Ok(false),
-        }
+    fn has_rxe(&mut self) -> bool {
+        module::presence(Path::new("/"), &kernel(), RXE) == Presence::Loaded
     }
 
     fn load_rxe(&mut self) -> Result<(), LabError> {
-        match module::presence(Path::new("/"), &kernel(), RXE) {
-            Presence::Loaded => {}
-            Presence::Unknown => {
-                module::modprobe(RXE, &[]).map_err(|_| module::no_module(Path::new("/"), &kernel(), RXE))?;
-            }
-            Presence::Loadable | Presence::Absent => module::modprobe(RXE, &[])?,
-        }
+        load(RXE)?;
         // For programs to open the device and to connect by address; the device itself works without.
         let _ = module::modprobe("ib_uverbs", &[]);
         let _ = module::modprobe("rdma_ucm", &[]);
         Ok(())
-    }
-
-    fn rxe_inode(&mut self) -> Option<u64> {
-        inode(&Path::new("/sys/module").join(RXE))
-    }
-
-    fn unload_rxe(&mut self) -> Result<(), LabError> {
-        module::rmmod(RXE)
     }
 
     fn netns_mode(&mut self) -> Option<NetnsMode> {
@@ -193,10 +179,10 @@ impl Host for System {
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
         let nldev = match self.nldev() {
             Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
-            nldev => nldev.map_err(cannot("list RDMA devices"))?,
+            nldev => nldev.map_err(refused("list RDMA devices"))?,
         };
         let devices = nldev.devices().and_then(Dump::whole);
-        let devices = devices.map_err(cannot("list RDMA devices"))?;
+        let devices = devices.map_err(refused("list RDMA devices"))?;
         let present = devices.into_iter().map(|device| {
             let ports = nldev.ports(device.index).unwrap_or_default().items;
             let netdev = |port: Port| {
@@ -249,17 +235,17 @@ impl Host for System {
         let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
         self.nldev()
             .and_then(add)
-            .map_err(cannot(format!("make {name} on {netdev}")))
+            .map_err(refused(format!("make {name} on {netdev}")))
     }
 
     fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
         self.nldev()
             .and_then(|nldev| nldev.del_link(device.index))
-            .map_err(cannot(format!("remove {}", device.name)))
+            .map_err(refused(format!("remove {}", device.name)))
     }
 
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
-        let look = || cannot("look for holders");
+        let look = || refused("look for holders");
         let nldev = self.nldev().map_err(look())?;
         let (mut pids, unlisted) = owners(nldev, &Root::default(), index).map_err(look())?;
         if unlisted > 0 {
@@ -314,13 +300,13 @@ impl Host for System {
             // Loaded by the kernel itself, the module would bring a dummy0 that was not asked for.
             module::modprobe("dummy", &["numdummies=0"])?;
         }
-        link::add_dummy(name, address).map_err(cannot(format!("make interface {name}")))
+        link::add_dummy(name, address).map_err(refused(format!("make interface {name}")))
     }
 
     fn add_ipv4(&mut self, interface: &Interface, address: [u8; 4]) -> Result<(), LabError> {
         match link::add_address(interface.index, address) {
             Err(error) if error.errno() != Some(libc::EEXIST) => {
-                Err(cannot(format!("give {} an address", interface.name))(error))
+                Err(refused(format!("give {} an address", interface.name))(error))
             }
             _ => Ok(()),
         }
@@ -338,7 +324,7 @@ impl Host for System {
             .into_iter()
             .find(|interface| interface.name == *name);
         let index = found.ok_or_else(|| LabError::NoInterface(name.into()))?.index;
-        link::set_up(index).map_err(cannot(format!("bring {name} up")))
+        link::set_up(index).map_err(refused(format!("bring {name} up")))
     }
 
     fn add_inside(&mut self, name: &str, address: [u8; 6]) -> Result<(), LabError> {
@@ -351,26 +337,12 @@ impl Host for System {
     }
 
     fn load_disk_modules(&mut self) -> Result<(), LabError> {
-        let root = Path::new("/");
-        let standing = disk::WANTED.map(|module| (module, module::presence(root, &kernel(), module)));
-        if let Some((module, _)) = standing.iter().find(|(_, at)| *at == Presence::Absent) {
-            return Err(module::no_module(root, &kernel(), module));
-        }
-        for (module, at) in standing {
-            if at != Presence::Loaded {
-                module::modprobe(module, &[])?;
-            }
-        }
-        Ok(())
+        disk::WANTED.into_iter().try_for_each(load)
     }
 
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError> {
         if name == "nvme_rdma" && disk::has_others() {
-            return Err(LabError::Module {
-                command: "rmmod",
-                module: name,
-                reason: "there is another NVMe controller over RDMA".into(),
-            });
+            return Err(cannot("unload it", &"there is another NVMe controller over RDMA"));
         }
         module::rmmod(name)
     }
@@ -392,19 +364,33 @@ impl Host for System {
     }
 
     fn disturb(&mut self, interface: &Interface, wire: Wire) -> Result<(), LabError> {
-        link::disturb(interface.index, wire).map_err(cannot(format!(
+        link::disturb(interface.index, wire).map_err(refused(format!(
             "disturb the packets of {} (tc-netem(8), module sch_netem)",
             interface.name
         )))
     }
 
     fn remove_interface(&mut self, interface: &Interface) -> Result<(), LabError> {
-        link::remove(interface.index).map_err(cannot(format!("remove interface {}", interface.name)))
+        link::remove(interface.index).map_err(refused(format!("remove interface {}", interface.name)))
     }
 }
 
 fn kernel() -> String {
     Root::default().kernel_release().unwrap_or_default()
+}
+
+/// Loads a module where that is missing.
+fn load(module: &'static str) -> Result<(), LabError> {
+    let root = Path::new("/");
+    match module::presence(root, &kernel(), module) {
+        Presence::Loaded => Ok(()),
+        Presence::Loadable => module::modprobe(module, &[]),
+        Presence::Absent => Err(module::no_module(root, &kernel(), module)),
+        // Without a list of modules, in a container or under a kernel from elsewhere, modprobe decides.
+        Presence::Unknown => {
+            module::modprobe(module, &[]).map_err(|_| module::no_module(root, &kernel(), module))
+        }
+    }
 }
 
 fn inode(path: &Path) -> Option<u64> {

@@ -20,6 +20,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod up;
+mod work;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,6 @@ use self::module::Presence;
 use self::say::Printer;
 use self::store::Store;
 use rdmatop_base::step::{NextStep, ShellWord, step};
-use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::root::Root;
 
 /// Arguments of `rdmatop lab`.
@@ -99,7 +99,7 @@ pub struct RunArgs {
     /// program]
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
-    /// Print nothing but that it runs
+    /// Let the programs say nothing
     #[arg(long, hide = true)]
     pub quiet: bool,
 }
@@ -115,34 +115,12 @@ pub enum LabError {
     /// Only root may do this.
     #[error("`lab {0}` changes network devices and needs root: run `sudo rdmatop lab {0}`")]
     NotRoot(&'static str),
-    /// The kernel has not the module.
-    #[error("kernel {kernel} has no module {module}: {advice}")]
-    NoModule {
-        /// The module.
-        module: &'static str,
-        /// Kernel release.
-        kernel: String,
-        /// What to do on this distribution.
-        advice: NextStep,
-    },
-    /// `modprobe` or `rmmod` failed.
-    #[error("`{command} {module}` failed: {reason}")]
-    Module {
-        /// The command.
-        command: &'static str,
-        /// The module.
-        module: &'static str,
-        /// Its stderr, or why it could not be run.
-        reason: String,
-    },
-    /// A netlink request failed.
-    #[error("cannot {action}: {source}{}", right(source))]
-    Netlink {
-        /// What was to be done.
-        action: String,
-        /// Why it was not.
-        source: NetlinkError,
-    },
+    /// The system refused something: what, and its words.
+    #[error("cannot {0}: {1}")]
+    Refused(String, String),
+    /// The kernel has not the module: the module, the kernel's release, and what to do on this distribution.
+    #[error("kernel {1} has no module {0}: {2}")]
+    NoModule(&'static str, String, NextStep),
     /// An interface that is not there.
     #[error("there is no network interface {0}; `ip link` lists them")]
     NoInterface(String),
@@ -157,49 +135,20 @@ pub enum LabError {
          there; run it on another machine, or add --force"
     )]
     OwnDevices(String),
-    /// A traffic program was not found.
+    /// A traffic program was not found in these directories.
     #[error(
-        "cannot find the traffic program {program} (looked in {looked}): run `make -C examples` in rdmatop's source (Debian: \
-         apt install gcc make libibverbs-dev), or name its directory with --programs"
+        "cannot find the traffic program {0} (looked in {1}): run `make -C examples` in rdmatop's source (Debian: apt install \
+         gcc make libibverbs-dev), or name its directory with --programs"
     )]
-    NoProgram {
-        /// The program.
-        program: &'static str,
-        /// Directories.
-        looked: String,
-    },
-    /// A program cannot be run.
-    #[error("cannot start {program}: {reason}")]
-    Start {
-        /// The program.
-        program: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// A traffic program ended by itself.
-    #[error("{program} ended by itself with {how}; what it said is above")]
-    Ended {
-        /// The program.
-        program: &'static str,
-        /// How the program ended.
-        how: String,
-    },
-    /// No network namespace can be made.
-    #[error("cannot use a network namespace: {0}; it takes CAP_SYS_ADMIN: run on the host")]
-    Namespace(String),
+    NoProgram(&'static str, String),
+    /// A traffic program ended by itself, and how.
+    #[error("{0} ended by itself with {1}; what it said is above")]
+    Ended(&'static str, String),
     /// The kernel has no IPv6.
     #[error(
         "this kernel has no IPv6, by whose link-local addresses the lab's ports reach each other: boot without ipv6.disable=1"
     )]
     NoIpv6,
-    /// A setting of an interface of ours was refused.
-    #[error("cannot write {path}: {reason}")]
-    Setting {
-        /// The file.
-        path: String,
-        /// What the system said.
-        reason: String,
-    },
     /// A device that does not become ready.
     #[error("{0} does not become ACTIVE with a link-local GID; `{state}` shows its state", state = link_state(.0))]
     NotReady(String),
@@ -212,76 +161,42 @@ pub enum LabError {
     /// A disk that does not appear.
     #[error("no NVMe disk appears after its connection was made; `dmesg` says why")]
     NoDisk,
-    /// Signals cannot be handled.
-    #[error("cannot handle signals: {0}")]
-    Signals(io::Error),
     /// Another `rdmatop lab` holds the lock.
     #[error("another `rdmatop lab` is at work ({0} holds the lock): run this again when that has ended")]
     Busy(String),
-    /// The file of what was made is not ours.
+    /// The file of what was made is not ours, and why.
     #[error(
         "{path} is not what `lab up` writes ({why}), so rdmatop cannot know what it made: remove that by `rdma link delete \
-         NAME` and `ip link delete NAME` where it is left, then run `sudo rm {path}`"
+         NAME` and `ip link delete NAME` where it is left, then run `sudo rm {path}`",
+        path = .0,
+        why = .1
     )]
-    Broken {
-        /// The file.
-        path: String,
-        /// What cannot be used about it.
-        why: String,
-    },
-    /// The directory of that file is not root's alone.
+    Broken(String, String),
+    /// The directory of that file is not root's alone, and why.
     #[error(
-        "{path} {why}, and what is in it decides what root removes: run `sudo rm -r {path}` and try again"
+        "{path} {why}, and what is in it decides what root removes: run `sudo rm -r {path}` and try again",
+        path = .0,
+        why = .1
     )]
-    Foreign {
-        /// The directory.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The file of what was made cannot be read or written.
-    #[error("cannot {action} {path}: {reason}")]
-    State {
-        /// `read`, `write`, `remove`, `lock`.
-        action: &'static str,
-        /// The file.
-        path: String,
-        /// What the system said.
-        reason: String,
-    },
+    Foreign(String, String),
     /// Processes hold a device open.
     #[error(
-        "{device} is held open by {holders}: removing it now would hang until they close it; end them, or use --force"
+        "{0} is held open by {1}: removing it now would hang until they close it; end them, or use --force"
     )]
-    Held {
-        /// The device.
-        device: String,
-        /// Processes, by id and name.
-        holders: String,
-    },
-    /// Its removal waits until no process holds it.
+    Held(String, String),
+    /// The removal of a device waits until no process holds it.
     #[error(
-        "{device} is still being removed, {held}; the kernel waits for its last user: end that, then run this again"
+        "{0} is still being removed, {1}; the kernel waits for its last user: end that, then run this again"
     )]
-    Leaving {
-        /// The device.
-        device: String,
-        /// Who holds it.
-        held: String,
-    },
+    Leaving(String, String),
     /// Output failed.
     #[error("cannot write output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// What a refused request needs besides root, which the user is.
-fn right(error: &NetlinkError) -> &'static str {
-    match error.errno() {
-        Some(libc::EPERM) => {
-            "; it takes CAP_NET_ADMIN: run on the host, or start the container with --cap-add NET_ADMIN"
-        }
-        _ => "",
-    }
+/// The error of what the system refused.
+fn cannot(action: impl Into<String>, reason: &dyn ToString) -> LabError {
+    LabError::Refused(action.into(), reason.to_string())
 }
 
 /// How long to wait for another `rdmatop lab`: one that makes 64 devices takes seconds, one that removes a
@@ -329,7 +244,7 @@ pub fn softroce() -> Option<Result<(), NextStep>> {
         Presence::Loaded | Presence::Loadable => Some(Ok(())),
         Presence::Unknown => None,
         Presence::Absent => match module::no_module(root, &kernel, "rdma_rxe") {
-            LabError::NoModule { advice, .. } => Some(Err(advice)),
+            LabError::NoModule(_, _, advice) => Some(Err(advice)),
             _ => None,
         },
     }

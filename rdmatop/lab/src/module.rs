@@ -3,8 +3,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::LabError;
-use super::packages::{OsRelease, advice};
+use super::packages::advice;
+use super::{LabError, cannot};
 
 /// Where a module stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,7 @@ pub(super) fn no_module(root: &Path, kernel: &str, module: &'static str) -> LabE
         .iter()
         .find_map(|file| fs::read(file).ok())
         .unwrap_or_default();
-    LabError::NoModule {
-        module,
-        kernel: kernel.into(),
-        advice: advice(&OsRelease::parse(&text), kernel, module),
-    }
+    LabError::NoModule(module, kernel.into(), advice(&text, kernel, module))
 }
 
 /// Runs `modprobe`, and reports what it says on stderr.
@@ -74,21 +70,14 @@ pub(super) fn rmmod(module: &'static str) -> Result<(), LabError> {
 }
 
 fn run(command: &'static str, module: &'static str, options: &[&str]) -> Result<(), LabError> {
-    let failed = |reason: String| LabError::Module {
-        command,
-        module,
-        reason,
-    };
-    let output = Command::new(command)
-        .arg(module)
-        .args(options)
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
+    let failed = |reason: &dyn ToString| cannot(format!("run `{command} {module}`"), reason);
+    let output = Command::new(command).arg(module).args(options).output();
+    let output = output.map_err(|error| failed(&error))?;
     if output.status.success() {
         return Ok(());
     }
     let stderr = rdmatop_sources::netlink::name::Name::from(output.stderr.trim_ascii());
-    Err(failed(format!("{} ({})", stderr, output.status)))
+    Err(failed(&format!("{} ({})", stderr, output.status)))
 }
 
 #[cfg(test)]

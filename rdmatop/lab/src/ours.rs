@@ -1,6 +1,6 @@
 //! Finds, among what exists now, the thing that an entry of the list stands for.
 use super::LabError;
-use super::host::{Host, Interface, Leaving, Present};
+use super::host::{Host, Interface, Leaving, Present, RXE};
 use super::state::{FoundDevice, FoundInterface, Made, MadeDevice, MadeInterface};
 use rdmatop_sources::owned_file::agree;
 
@@ -77,7 +77,7 @@ pub(super) fn compare(host: &mut dyn Host, made: &mut Made) -> Result<(), LabErr
         ours.found = present.map(found_interface);
         present.is_some()
     });
-    let loaded = host.rxe_inode();
+    let loaded = host.module_inode(RXE);
     made.module = made
         .module
         .take()

@@ -4,44 +4,20 @@
 use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_sources::platform::os_release;
 
-/// What /etc/os-release says (os-release(5)).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct OsRelease {
-    id: String,
-    like: Vec<String>,
-}
-
-impl OsRelease {
-    /// Reads the file; lines that do not fit are skipped.
-    pub(super) fn parse(raw: &[u8]) -> Self {
-        let value = |key| os_release(raw, key).unwrap_or_default();
-        Self {
-            id: value("ID"),
-            like: value("ID_LIKE").split_whitespace().map(String::from).collect(),
-        }
-    }
-
-    fn is(&self, id: &str) -> bool {
-        self.id == id
-    }
-
-    fn descends_from(&self, id: &str) -> bool {
-        self.is(id) || self.like.iter().any(|like| like == id)
-    }
-}
-
-/// How to get a module for `kernel` (as `uname -r` says it).
-pub(super) fn advice(os: &OsRelease, kernel: &str, module: &str) -> NextStep {
+/// How to get a module for `kernel` (as `uname -r` says it) on the system of this /etc/os-release.
+pub(super) fn advice(release: &[u8], kernel: &str, module: &str) -> NextStep {
+    let [id, like] = ["ID", "ID_LIKE"].map(|key| os_release(release, key).unwrap_or_default());
+    let descends_from = |name: &str| id == name || like.split_whitespace().any(|like| like == name);
     let arch = kernel.rsplit('-').next().unwrap_or_default();
     let of = |version| ShellWord::new(version, "VERSION");
     let rxe = module == "rdma_rxe";
-    if os.is("amzn") && rxe {
+    if id == "amzn" && rxe {
         return "no package of Amazon Linux is known to bring it; use a kernel with CONFIG_RDMA_RXE".into();
     }
-    if os.descends_from("ubuntu") {
+    if descends_from("ubuntu") {
         return step!("`sudo apt install linux-modules-extra-{}` brings it", of(kernel));
     }
-    if os.descends_from("debian") {
+    if descends_from("debian") {
         return if rxe && kernel.contains("-cloud-") {
             step!(
                 "Debian's cloud kernel is built without it; `sudo apt install linux-image-{}` and reboot into that one",
@@ -54,7 +30,7 @@ pub(super) fn advice(os: &OsRelease, kernel: &str, module: &str) -> NextStep {
             )
         };
     }
-    if rxe && (os.descends_from("rhel") || os.descends_from("fedora")) {
+    if rxe && (descends_from("rhel") || descends_from("fedora")) {
         return step!(
             "if this distribution builds it, `sudo dnf install kernel-modules-extra-{}` brings it (RHEL 8 has it as a technology preview; not checked on others)",
             of(kernel)
@@ -76,7 +52,7 @@ mod tests {
     use super::*;
 
     fn advise(release: &str, kernel: &str) -> NextStep {
-        advice(&OsRelease::parse(release.as_bytes()), kernel, "rdma_rxe")
+        advice(release.as_bytes(), kernel, "rdma_rxe")
     }
 
     #[test]
@@ -135,7 +111,7 @@ mod tests {
         fn advice_is_one_line_that_is_safe_to_print(id in "[a-z]{0,6}", like: Vec<u8>, kernel in "[ -~]{0,20}") {
             let mut file = format!("ID={id}\nID_LIKE=").into_bytes();
             file.extend(like);
-            let advice = advice(&OsRelease::parse(&file), &kernel, "rdma_rxe");
+            let advice = advice(&file, &kernel, "rdma_rxe");
             proptest::prop_assert_eq!(rdmatop_base::text::sanitize(advice.as_bytes()), &*advice);
         }
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 use rustix::io::Errno;
 
-use super::LabError;
 use super::state::Made;
+use super::{LabError, cannot};
 use rdmatop_sources::owned_file::{self, Directory, Refusal};
 
 const FILE: &str = "lab.json";
@@ -51,28 +51,18 @@ impl Store {
         self.dir.join(FILE)
     }
 
-    fn failed(&self, action: &'static str, reason: &dyn ToString) -> LabError {
-        LabError::State {
-            action,
-            path: self.path().display().to_string(),
-            reason: reason.to_string(),
-        }
+    fn failed(&self, action: &str, reason: &dyn ToString) -> LabError {
+        cannot(format!("{action} {}", self.path().display()), reason)
     }
 
     fn broken(&self, why: String) -> LabError {
-        LabError::Broken {
-            path: self.path().display().to_string(),
-            why,
-        }
+        LabError::Broken(self.path().display().to_string(), why)
     }
 
-    fn refused(&self, action: &'static str, refusal: &Refusal) -> LabError {
+    fn refused(&self, action: &str, refusal: &Refusal) -> LabError {
         match refusal {
             Refusal::Kernel(errno) => self.failed(action, errno),
-            refusal => LabError::Foreign {
-                path: self.dir.display().to_string(),
-                why: refusal.to_string(),
-            },
+            refusal => LabError::Foreign(self.dir.display().to_string(), refusal.to_string()),
         }
     }
 

@@ -8,20 +8,21 @@
 //! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the
 //! cables, both ends of each, and the RDMA devices on them: whatever ends the process.
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::host::cannot;
-use super::{LabError, link};
+use super::host::refused;
+use super::work::wait;
+use super::{LabError, cannot, link};
 use rdmatop_sources::netlink::error::NetlinkError;
 
 /// A port is ready within milliseconds, on an emulated machine within a second.
 const LIMIT: Duration = Duration::from_secs(20);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(super) struct Switch {
@@ -39,8 +40,8 @@ impl Switch {
             let namespace = File::open("/proc/thread-self/ns/net")?;
             Ok((namespace, link::add_switch()))
         });
-        let (namespace, added) = made.map_err(|error| LabError::Namespace(error.to_string()))?;
-        added.map_err(cannot("make a bridge (module bridge)"))?;
+        let (namespace, added) = made.map_err(|error| no_namespace(&error))?;
+        added.map_err(refused("make a bridge (module bridge)"))?;
         Ok(Self {
             namespace: Some(namespace),
         })
@@ -52,15 +53,20 @@ impl Switch {
             return Ok(());
         };
         link::add_cable(name, address, mtu, namespace.as_fd())
-            .map_err(cannot(format!("make interface {name} (module veth)")))?;
+            .map_err(refused(format!("make interface {name} (module veth)")))?;
         let plugged: Result<Result<(), NetlinkError>, _> = in_thread(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok(link::plug(name))
         });
         plugged
-            .map_err(|error| LabError::Namespace(error.to_string()))?
-            .map_err(cannot(format!("plug {name} in")))
+            .map_err(|error| no_namespace(&error))?
+            .map_err(refused(format!("plug {name} in")))
     }
+}
+
+fn no_namespace(error: &io::Error) -> LabError {
+    let reason = format!("{error}; it takes CAP_SYS_ADMIN: run on the host");
+    cannot("use a network namespace", &reason)
 }
 
 /// Runs `work` in a thread: when that changes its network namespace, the caller's stays as it is.
@@ -79,10 +85,8 @@ pub(super) fn prepare_ipv6(name: &str) -> Result<(), LabError> {
         return Err(LabError::NoIpv6);
     }
     for (file, value) in [("disable_ipv6", "0"), ("accept_dad", "0"), ("addr_gen_mode", "0")] {
-        fs::write(dir.join(file), value).map_err(|error| LabError::Setting {
-            path: dir.join(file).display().to_string(),
-            reason: error.to_string(),
-        })?;
+        let path = dir.join(file);
+        fs::write(&path, value).map_err(|error| cannot(format!("write {}", path.display()), &error))?;
     }
     Ok(())
 }
@@ -93,12 +97,6 @@ pub(super) fn await_device(name: &str) -> Result<(), LabError> {
     let port = Path::new("/sys/class/infiniband").join(name).join("ports/1");
     let has =
         |file: &str, word: &str| fs::read_to_string(port.join(file)).is_ok_and(|text| text.contains(word));
-    let end = Instant::now() + LIMIT;
-    while !(has("state", "ACTIVE") && has("gids/0", "fe80:")) {
-        if Instant::now() > end {
-            return Err(LabError::NotReady(name.into()));
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
-    Ok(())
+    let is_ready = || (has("state", "ACTIVE") && has("gids/0", "fe80:")).then_some(());
+    wait(LIMIT, is_ready).ok_or_else(|| LabError::NotReady(name.into()))
 }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::disk;
-use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, Switch};
+use super::host::{Host, Interface, Leaving, Netdev, NetnsMode, Present, RXE, Switch, refused};
 use super::run::Wire;
 use super::state::MadeDisk;
 use super::store::Store;
-use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, run_on};
+use super::{DownArgs, LabArgs, LabCommand, LabError, UpArgs, cannot, run_on};
 use rdmatop_sources::netlink::name::Name;
 
 /// A machine. It gives no number twice; of the real kernel's numbers this is sure only of inodes in sysfs.
@@ -98,8 +98,8 @@ impl Host for Machine {
     fn boot(&mut self) -> String {
         self.boot.clone()
     }
-    fn has_rxe(&mut self) -> Result<bool, LabError> {
-        Ok(self.rxe.is_some())
+    fn has_rxe(&mut self) -> bool {
+        self.rxe.is_some()
     }
     fn load_rxe(&mut self) -> Result<(), LabError> {
         if self.rxe.is_none() {
@@ -107,22 +107,6 @@ impl Host for Machine {
             self.rxe = Some(u64::from(self.number()));
             self.moment();
         }
-        Ok(())
-    }
-    fn rxe_inode(&mut self) -> Option<u64> {
-        self.rxe
-    }
-    fn unload_rxe(&mut self) -> Result<(), LabError> {
-        if self.in_use {
-            return Err(LabError::Module {
-                command: "rmmod",
-                module: "rdma_rxe",
-                reason: "in use".into(),
-            });
-        }
-        self.moment();
-        self.rxe = None;
-        self.did("-rdma_rxe".into());
         Ok(())
     }
     fn netns_mode(&mut self) -> Option<NetnsMode> {
@@ -195,7 +179,10 @@ impl Host for Machine {
         Ok(())
     }
     fn module_inode(&mut self, name: &str) -> Option<u64> {
-        self.modules.get(name).copied()
+        match name {
+            RXE => self.rxe,
+            name => self.modules.get(name).copied(),
+        }
     }
     fn load_disk_modules(&mut self) -> Result<(), LabError> {
         for name in disk::MODULES {
@@ -208,8 +195,14 @@ impl Host for Machine {
         self.moment();
         Ok(())
     }
-    fn unload_disk_module(&mut self, name: &'static str) -> Result<(), LabError> {
+    fn unload(&mut self, name: &'static str) -> Result<(), LabError> {
+        if name == RXE && self.in_use {
+            return Err(cannot("run `rmmod rdma_rxe`", &"in use"));
+        }
         self.moment();
+        if name == RXE {
+            self.rxe = None;
+        }
         self.modules.remove(name);
         self.did(format!("-{name}"));
         Ok(())
@@ -699,15 +692,15 @@ fn a_second_lab_at_the_same_time_is_told_who_is_at_work() {
 
 #[test]
 fn root_without_the_right_is_told_which_one_it_takes() {
-    let refused = |errno| LabError::Netlink {
-        action: "make rxe0 on eth0".into(),
-        source: rdmatop_sources::netlink::error::NetlinkError::Kernel { errno, message: None },
+    let refused = |errno| {
+        let error = rdmatop_sources::netlink::error::NetlinkError::Kernel { errno, message: None };
+        refused("make rxe0 on eth0")(error).to_string()
     };
-    let line = refused(libc::EPERM).to_string();
+    let line = refused(libc::EPERM);
     assert!(
         line.starts_with("cannot make rxe0 on eth0: Operation not permitted"),
         "{line}"
     );
     assert!(line.contains("--cap-add NET_ADMIN"), "{line}");
-    assert!(!refused(libc::ENOMEM).to_string().contains("CAP_NET_ADMIN"));
+    assert!(!refused(libc::ENOMEM).contains("CAP_NET_ADMIN"));
 }

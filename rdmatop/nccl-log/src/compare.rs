@@ -18,17 +18,6 @@ use rdmatop_model::ib::PortState;
 const MIN_DATA_RATE: f64 = 1e6;
 /// A NIC of a job that carries less than this share of what the busiest carries takes no part in the work.
 const IDLE_SHARE: f64 = 0.01;
-/// Names that a line shows.
-const MAX_NAMES: usize = 4;
-
-/// What, by the log, the processes of a host use between hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogNetwork<'a> {
-    Rdma(&'a str),
-    Tcp(&'a str),
-    /// No connection leaves the host, or the name of the network does not tell what it is.
-    Unknown,
-}
 
 /// What the log has of a process.
 fn logged<'a>(report: &'a Report, live: &LiveProcess) -> Option<&'a Process> {
@@ -36,7 +25,9 @@ fn logged<'a>(report: &'a Report, live: &LiveProcess) -> Option<&'a Process> {
     report.processes.get(&Writer { host, pid })
 }
 
-fn log_network<'a>(report: &'a Report, live: &'a LiveProcess) -> LogNetwork<'a> {
+/// What, by the log, the processes of a host use between hosts, and whether that is RDMA. `None`: no
+/// connection leaves the host, or the name of the network does not tell what it is.
+fn log_network<'a>(report: &'a Report, live: &'a LiveProcess) -> Option<(&'a str, bool)> {
     let process = logged(report, live);
     let provider = process.and_then(|process| process.provider.as_deref());
     let of_host = || {
@@ -46,17 +37,9 @@ fn log_network<'a>(report: &'a Report, live: &'a LiveProcess) -> LogNetwork<'a> 
     // The chosen network is not used when the log has local connections and none over a network.
     let local =
         report.other_connections.local > 0 && report.nics.is_empty() && report.other_connections.collnet == 0;
-    let network = process
-        .and_then(|process| process.network.as_deref())
-        .or_else(of_host);
-    match network
-        .filter(|_| !local)
-        .map(|network| (network, is_rdma(network, provider)))
-    {
-        Some((network, Some(true))) => LogNetwork::Rdma(network),
-        Some((network, Some(false))) => LogNetwork::Tcp(network),
-        _ => LogNetwork::Unknown,
-    }
+    let chosen = process.and_then(|process| process.network.as_deref());
+    let network = chosen.or_else(of_host).filter(|_| !local)?;
+    Some((network, is_rdma(network, provider)?))
 }
 
 /// A rate of bytes, `11.2 GB/s`.
@@ -94,11 +77,7 @@ fn device_rate(live: &LiveProcess, now: &Now) -> Option<f64> {
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: BTreeSet<&str> = all.gather();
-    let shown: Vec<&str> = all.iter().take(MAX_NAMES).copied().collect();
-    match all.len().saturating_sub(MAX_NAMES) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
+    text::names(&all.into_iter().collect::<Vec<_>>())
 }
 
 fn pids<'a>(all: impl Iterator<Item = &'a LiveProcess>) -> String {
@@ -111,18 +90,12 @@ pub(super) fn compare(report: &Report, now: &Now) -> Vec<Comparison> {
     let mut out = Vec::new();
     let lives: Vec<&LiveProcess> = now.processes.iter().filter(|live| !live.ended).collect();
     ended_ranks(now, &mut out);
-    let rdma: Vec<&LiveProcess> = lives
-        .iter()
-        .copied()
-        .filter(|live| matches!(log_network(report, live), LogNetwork::Rdma(_)))
-        .collect();
-    let socket: Vec<&LiveProcess> = lives
-        .iter()
-        .copied()
-        .filter(|live| matches!(log_network(report, live), LogNetwork::Tcp(_)))
-        .collect();
-    compare_rdma(report, now, &rdma, &mut out);
-    compare_tcp(report, &socket, &mut out);
+    let of_kind = |rdma: bool| -> Vec<&LiveProcess> {
+        let is_of = |live: &&LiveProcess| log_network(report, live).is_some_and(|(_, is)| is == rdma);
+        lives.iter().copied().filter(is_of).collect()
+    };
+    compare_rdma(report, now, &of_kind(true), &mut out);
+    compare_tcp(report, &of_kind(false), &mut out);
     failed_qps(&lives, &mut out);
     out.order_by_key(|one| one.kind);
     out
@@ -135,27 +108,16 @@ fn push(out: &mut Vec<Comparison>, kind: Agreement, id: &'static str, line: Stri
 /// Ranks that have ended while others go on, which wait for them.
 fn ended_ranks(now: &Now, out: &mut Vec<Comparison>) {
     let during: Vec<&LiveProcess> = now.processes.iter().filter(|live| live.ended).collect();
-    let before: Vec<String> = now
-        .absent
-        .iter()
-        .filter(|one| one.ended)
-        .map(|one| one.log_pid.to_string())
-        .collect();
     if during.len() == now.processes.len() {
         if !during.is_empty() {
-            push(
-                out,
-                Agreement::Unclear,
-                "ended",
-                "all processes of the log ended while rdmatop looked".to_owned(),
-            );
+            let line = "all processes of the log ended while rdmatop looked".to_owned();
+            push(out, Agreement::Unclear, "ended", line);
         }
         return;
     }
-    let all: Vec<String> = before
-        .into_iter()
-        .chain(during.iter().map(|live| live.log_pid.to_string()))
-        .collect();
+    let before = now.absent.iter().filter(|one| one.ended).map(|one| one.log_pid);
+    let all = before.chain(during.iter().map(|live| live.log_pid));
+    let all: Vec<String> = all.map(|pid| pid.to_string()).collect();
     if !all.is_empty() {
         let line = format!(
             "PID {} of the log has ended, and of the others {} run on: a collective waits for every rank",
@@ -166,44 +128,30 @@ fn ended_ranks(now: &Now, out: &mut Vec<Comparison>) {
     }
 }
 
-fn network<'a>(report: &'a Report, live: &'a LiveProcess) -> &'a str {
-    match log_network(report, live) {
-        LogNetwork::Rdma(name) | LogNetwork::Tcp(name) => name,
-        LogNetwork::Unknown => "-",
-    }
-}
-
 fn compare_rdma(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
-    let Some(first) = lives.first() else { return };
-    let network = network(report, first);
+    let Some((network, _)) = lives.first().and_then(|first| log_network(report, first)) else {
+        return;
+    };
     let joined = |live: &LiveProcess| logged(report, live).is_some_and(Process::joined);
     let without: Vec<&LiveProcess> = lives.iter().copied().filter(|live| live.qps == Some(0)).collect();
     for live in &without {
         let by_tcp = tcp_rate(live).filter(|rate| *rate >= MIN_DATA_RATE);
-        let (kind, rest) = match by_tcp {
-            Some(bytes) => (
-                Agreement::Differs,
-                format!("it moves {} by TCP instead", rate(bytes)),
-            ),
+        let by_tcp = by_tcp.map(|bytes| format!("it moves {} by TCP instead", rate(bytes)));
+        let (kind, id, rest) = match &by_tcp {
+            Some(rest) => (Agreement::Differs, "tcp-instead", rest.as_str()),
             None if joined(live) => (
                 Agreement::Differs,
-                "its connections are closed, or not made".to_owned(),
+                "no-qp",
+                "its connections are closed, or not made",
             ),
-            None => (
-                Agreement::Unclear,
-                "the log does not show that its rank has joined: it may be starting".to_owned(),
-            ),
+            None => {
+                let rest = "the log does not show that its rank has joined: it may be starting";
+                (Agreement::Unclear, "no-qp", rest)
+            }
         };
-        let id = if by_tcp.is_some() { "tcp-instead" } else { "no-qp" };
-        push(
-            out,
-            kind,
-            id,
-            format!(
-                "The log says NET/{network}, and {} (PID {}) has no QP: {rest}",
-                live.comm, live.pid
-            ),
-        );
+        let (comm, pid) = (&live.comm, live.pid);
+        let line = format!("The log says NET/{network}, and {comm} (PID {pid}) has no QP: {rest}");
+        push(out, kind, id, line);
     }
     for live in lives.iter().filter(|live| live.qps != Some(0)) {
         // Not compared with the process's own count: a rank to which others write need not send.
@@ -256,15 +204,10 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
         );
         push(out, Agreement::Differs, "port-down", line);
     }
-    let used: BTreeSet<&str> = lives
+    let used = lives
         .iter()
-        .flat_map(|live| live.devices.iter().map(|name| &**name))
-        .gather();
-    let others: BTreeSet<&str> = used
-        .iter()
-        .copied()
-        .filter(|name| !named.contains_key(*name))
-        .gather();
+        .flat_map(|live| live.devices.iter().map(|name| &**name));
+    let others: BTreeSet<&str> = used.filter(|name| !named.contains_key(*name)).gather();
     if !named.is_empty() && !others.is_empty() {
         let line = format!(
             "PID {} has QPs on {}, where the log has no connection",
@@ -303,32 +246,17 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
         format!("says NET/{network}; its processes have QPs on")
     };
     let Some(known) = known.filter(|known| !known.is_empty()) else {
-        push(
-            out,
-            Agreement::Unclear,
-            "unknown",
-            format!(
-                "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
-            ),
+        let line = format!(
+            "The log says NET/{network}, and the processes have QPs; what their ports move is not known"
         );
-        return;
+        return push(out, Agreement::Unclear, "unknown", line);
     };
     let all: f64 = known.iter().map(|(_, bytes)| bytes).sum();
     let busiest = known.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
-    let idle: BTreeSet<&str> = known
-        .iter()
-        .filter(|(_, bytes)| *bytes < IDLE_SHARE * busiest)
-        .map(|(name, _)| *name)
-        .gather();
-    let busy: Vec<&str> = known
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| !idle.contains(name))
-        .collect();
-    let count = match known.len() {
-        1 => "1 NIC".to_owned(),
-        count => format!("{count} NICs"),
-    };
+    let (idle, busy): (Vec<_>, Vec<_>) = known.iter().partition(|(_, bytes)| *bytes < IDLE_SHARE * busiest);
+    let named = |all: &[&(&str, f64)]| names(all.iter().map(|(name, _)| *name));
+    let moves = |all: &[&(&str, f64)]| if all.len() == 1 { "moves" } else { "move" };
+    let count = text::count(known.len(), "NIC");
     if all < MIN_DATA_RATE {
         let line = format!(
             "The log {whose} {count}, and next to nothing moves on them ({}): the job computes, waits or hangs. \
@@ -337,20 +265,16 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
         );
         push(out, Agreement::Unclear, "quiet", line);
     } else if idle.is_empty() {
-        let line = format!(
-            "As the log says, RDMA: {} on {}",
-            rate(all),
-            names(busy.into_iter())
-        );
+        let line = format!("As the log says, RDMA: {} on {}", rate(all), named(&busy));
         push(out, Agreement::Agrees, "rdma", line);
     } else {
         let line = format!(
             "The log {whose} {count}, and only {} {} data ({}): {} {} less than {:.0} % of that",
-            names(busy.iter().copied()),
-            if busy.len() == 1 { "moves" } else { "move" },
+            named(&busy),
+            moves(&busy),
             rate(all),
-            names(idle.iter().copied()),
-            if idle.len() == 1 { "moves" } else { "move" },
+            named(&idle),
+            moves(&idle),
             IDLE_SHARE * 100.0
         );
         push(out, Agreement::Differs, "idle-nic", line);
@@ -358,8 +282,9 @@ fn compare_traffic(network: &str, now: &Now, out: &mut Vec<Comparison>) {
 }
 
 fn compare_tcp(report: &Report, lives: &[&LiveProcess], out: &mut Vec<Comparison>) {
-    let Some(first) = lives.first() else { return };
-    let network = network(report, first);
+    let Some((network, _)) = lives.first().and_then(|first| log_network(report, first)) else {
+        return;
+    };
     for live in lives {
         if let Some(bytes) = rdma_rate(live).filter(|bytes| *bytes >= MIN_DATA_RATE) {
             let line = format!(

@@ -12,6 +12,7 @@ use rdmatop_base::text;
 use super::{
     dictionary::{self, Entry},
     line,
+    warning::{Warning, Warnings},
 };
 
 /// Ends the line before the text of NCCL's last warning (`ncclGetLastError`).
@@ -20,76 +21,20 @@ const LAST_ERROR: &str = "Last error:";
 const LAST_OF_XLA: &str = "Last NCCL warning(error) log entry (may be unrelated)";
 /// Stands before an error that UCX prints.
 const UCX_ERROR: &str = "UCX  ERROR ";
-/// What PyTorch itself says, of a collective that does not end and of the store where ranks meet, begins with
-/// one of these.
-const PYTORCH: [&str; 12] = [
-    "Watchdog caught collective operation timeout",
-    "Received a dump signal due to a collective timeout",
-    "ProcessGroupNCCL's watchdog got stuck for",
-    // `retreiving` in versions before 2.0.
-    "is setting up NCCL communicator and retr",
-    "The client socket has timed out after",
-    "Gloo connectFullMesh failed with ",
-    "RendezvousConnectionError: ",
-    "RendezvousTimeoutError",
-    "The server socket has failed to listen on any local network address",
-    "NCCL communicator was aborted on rank ",
-    "recvValue",
-    "sendBytes failed on SocketImpl(",
-];
-/// So begins what other libraries say.
-const OTHERS: [&str; 14] = [
-    // UCX, the first of them in the source that prints failed work requests.
-    dictionary::UCX,
-    UCX_ERROR,
-    // NVSHMEM.
-    "non-zero status: ",
-    "NULL value ",
-    "init failed for transport: ",
-    "WARN: device ",
-    // libfabric, and aws-ofi-nccl where its lines have no head of NCCL's.
-    "<warn> ",
-    "NET/OFI ",
-    // MPICH over libfabric.
-    "OFI poll failed (",
-    "MPICH WARNING: OFI ",
-    // Slurm, NIXL, JAX.
-    "pmixp_coll_",
-    "NIXL_ERR_REMOTE_DISCONNECT",
-    "CoordinationService/RegisterTask",
-    "This thread has been waiting for `",
-];
 /// Stands before the words of an error of CUDA in what nccl-tests print.
 const CUDA_OF_TESTS: &str = "Test CUDA failure ";
 /// The least width, in bytes, at which a tool breaks lines wherever that is.
 const WIDTH: usize = 80;
-/// How much is kept of a line that may go on in the next one: more than the longest of [`PYTORCH`].
+/// How much is kept of a line that may go on in the next one: more than the longest beginning.
 const TAIL: usize = 80;
 /// How long a prefix of a launcher or a logger may be.
 const HEAD: usize = 64;
 /// Words of a prefix before the text: a clock, a rank, a logger.
 const PREFIX: usize = 8;
-/// Largest number of errors that are kept beside one of each entry of the dictionary: those whose text is not
-/// known.
-const MAX_UNKNOWN: usize = 32;
-/// Largest number of errors that are told apart by their host, too.
-const MAX_ERRORS: usize = 256;
-
 /// Longest text of an error: NCCL keeps 1 KiB of it.
 const MAX_TEXT: usize = 1024;
 /// How often `nccl` is looked at in a line.
 const MAX_NAMES: usize = 4;
-
-/// An error that frameworks printed.
-#[derive(Clone, Debug)]
-pub(super) struct FrameworkError {
-    pub(super) text: String,
-    /// Its entry in the dictionary, if there is one.
-    pub(super) entry: Option<&'static Entry>,
-    /// The host, if the line's head names it; otherwise empty.
-    pub(super) host: String,
-    pub(super) count: u64,
-}
 
 /// The errors that frameworks printed.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +51,7 @@ pub(super) struct FrameworkErrors {
     head: String,
     /// The end of the last line, if it may go on in this one.
     tail: String,
-    errors: Vec<FrameworkError>,
+    errors: Warnings,
 }
 
 impl FrameworkErrors {
@@ -141,7 +86,7 @@ impl FrameworkErrors {
             self.add_own("", &text);
         } else if let Some((call, text)) = line.split_once(LAST_OF_XLA) {
             if let Some((words, entry)) = result(call) {
-                self.add(words, Some(entry));
+                self.add("", words, Some(entry));
             }
             let text = text.split("'.;").next().unwrap_or_default();
             self.add_text(text.trim_matches(['\'', '.', ' ']));
@@ -152,7 +97,7 @@ impl FrameworkErrors {
             // PyTorch prints the words of the error first, and its name in the next line.
             let is_named = text.starts_with("nccl");
             if !(is_named && in_words) {
-                self.add(text, Some(entry));
+                self.add("", text, Some(entry));
             }
             (self.failed, self.in_words) = (true, !is_named);
             // nccl-tests goes on with the text of the last warning, and so does PyTorch where somebody joined
@@ -173,7 +118,7 @@ impl FrameworkErrors {
         let found = dictionary::look_up(text);
         let is_kept = found.is_some() || text.starts_with(UCX_ERROR);
         if is_kept {
-            self.add_on(host, text, found);
+            self.add(host, text, found);
         }
         is_kept
     }
@@ -199,43 +144,21 @@ impl FrameworkErrors {
             .iter()
             .any(|begin| line.contains(begin));
         match found {
-            Some((text, entry)) => self.add(text, Some(entry)),
+            Some((text, entry)) => self.add("", text, Some(entry)),
             None if line.is_empty() || is_of_stack => {}
-            None => self.add(line, None),
+            None => self.add("", line, None),
         }
     }
 
-    fn add(&mut self, text: &str, entry: Option<&'static Entry>) {
-        self.add_on("", text, entry);
-    }
-
-    fn add_on(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
-        let host = if self.errors.len() < MAX_ERRORS { host } else { "" };
-        let same = |known: &&mut FrameworkError| match (known.entry, entry) {
-            (Some(of), Some(entry)) => std::ptr::eq(of, entry) && known.host == host,
-            (None, None) => known.text == text,
-            _ => false,
-        };
-        if let Some(known) = self.errors.iter_mut().find(same) {
-            known.count += 1;
-        } else if entry.is_some()
-            || self.errors.iter().filter(|found| found.entry.is_none()).count() < MAX_UNKNOWN
-        {
-            let text = text.trim().to_owned();
-            self.errors.push(FrameworkError {
-                text,
-                entry,
-                host: host.to_owned(),
-                count: 1,
-            });
-        }
+    fn add(&mut self, host: &str, text: &str, entry: Option<&'static Entry>) {
+        self.errors.add(host, text.trim(), entry, None);
     }
 
     /// Gives the errors that were found, and forgets them. With what a call failed is last, as in NCCL's own
     /// lines, where the warning comes first.
-    pub(super) fn drain(&mut self) -> Vec<FrameworkError> {
+    pub(super) fn drain(&mut self) -> Warnings {
         let mut found = std::mem::take(&mut self.errors);
-        found.order_by_key(|one| one.entry.is_some_and(Entry::is_only_a_result));
+        found.list.order_by_key(Warning::is_only_a_result);
         found
     }
 }
@@ -270,8 +193,11 @@ fn tail(line: &str) -> &str {
         .unwrap_or_default()
 }
 
+/// How the messages begin that PyTorch and other libraries print themselves.
 fn beginnings() -> impl Iterator<Item = &'static str> {
-    PYTORCH.into_iter().chain(OTHERS)
+    [dictionary::UCX, UCX_ERROR]
+        .into_iter()
+        .chain(dictionary::beginnings())
 }
 
 /// What PyTorch says, where a tool broke its beginning into two lines.
@@ -314,15 +240,13 @@ mod tests {
             }
         };
         for n in 0..100 {
-            say(&format!("made up {n}"));
+            say(&format!("made up {}", "x".repeat(n + 1)));
         }
         say("Call to ibv_create_qp failed");
         let found = all.drain();
-        assert_eq!(
-            found.iter().filter(|one| one.entry.is_none()).count(),
-            MAX_UNKNOWN
-        );
-        let known = |one: &&FrameworkError| one.entry.is_some_and(|entry| !entry.is_only_a_result());
+        assert_eq!((found.unknown().count(), found.left_out), (64, 36));
+        let found = found.list;
+        let known = |one: &&Warning| one.entry.is_some_and(|entry| !entry.is_only_a_result());
         assert_eq!(found.iter().filter(known).count(), 1, "{found:?}");
     }
 }

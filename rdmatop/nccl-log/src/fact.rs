@@ -7,6 +7,7 @@
 use super::{
     channel::{self, Direction, Transport},
     nics::{self, Hca},
+    process::GpuDirect,
 };
 
 /// A rank of a communicator.
@@ -46,13 +47,8 @@ pub enum Fact {
     Channels(u32),
     /// NICs of the transport IB.
     Hcas(Vec<Hca>),
-    /// A NIC that was made of several.
-    Virtual {
-        /// The device's number.
-        index: u32,
-        /// The device's name, `mlx5_0+mlx5_1`.
-        name: String,
-    },
+    /// A NIC that was made of several: its number, and its name (`mlx5_0+mlx5_1`).
+    Virtual(u32, String),
     /// Interfaces of the transport Socket, or of a plugin.
     Interfaces {
         /// Name of the network; empty where the line does not say that it was chosen.
@@ -64,24 +60,10 @@ pub enum Fact {
     Bootstrap,
     /// The network that was chosen.
     Network(String),
-    /// Whether GPUDirect RDMA works with a NIC.
-    GpuDirect {
-        /// Whether it can be used.
-        on: bool,
-        /// The device's number.
-        device: u32,
-        /// The device's name.
-        name: Option<String>,
-        /// Why it does not: `no module`, `distance 8 > 4`.
-        why: Option<String>,
-    },
-    /// A variable that NCCL says it has read.
-    Variable {
-        /// The name of the variable.
-        name: String,
-        /// The value that NCCL has read.
-        value: String,
-    },
+    /// Whether GPUDirect RDMA works with the NIC of this number.
+    GpuDirect(u32, GpuDirect),
+    /// A variable that NCCL says it has read, and its value.
+    Variable(String, String),
     /// A network plugin was loaded.
     Plugin(String),
     /// No plugin was found, which is normal.
@@ -90,33 +72,13 @@ pub enum Fact {
     Provider(String),
     /// A rank of a communicator.
     Member(Member),
-    /// Bandwidth of a NIC in NCCL's own topology, GB/s.
-    NicSpeed {
-        /// The device's number.
-        device: u32,
-        /// The bandwidth, GB/s.
-        gigabytes: f64,
-    },
 }
 
 impl Fact {
     /// Whether the fact is about the process that logs it, and not about the job, a connection or a NIC of
     /// the host.
     pub fn is_of_process(&self) -> bool {
-        match self {
-            Self::Hcas(_)
-            | Self::Virtual { .. }
-            | Self::Interfaces { .. }
-            | Self::Bootstrap
-            | Self::Network(_)
-            | Self::GpuDirect { .. }
-            | Self::Variable { .. }
-            | Self::Plugin(_)
-            | Self::NoPlugin
-            | Self::Provider(_)
-            | Self::Member(_) => true,
-            Self::Version(_) | Self::Channel { .. } | Self::Channels(_) | Self::NicSpeed { .. } => false,
-        }
+        !matches!(self, Self::Version(_) | Self::Channel { .. } | Self::Channels(_))
     }
 }
 
@@ -142,7 +104,6 @@ pub fn parse(text: &str) -> Option<Fact> {
         .or_else(|| plugin(text))
         .or_else(|| variable(text))
         .or_else(|| member(text).map(Fact::Member))
-        .or_else(|| nic_speed(text))
         .or_else(|| parse_plain(text))
 }
 
@@ -200,10 +161,7 @@ fn variable(text: &str) -> Option<Fact> {
         .iter()
         .any(|prefix| name.starts_with(prefix));
     let value = value.trim().trim_end_matches('.');
-    (is_name && known).then(|| Fact::Variable {
-        name: name.to_owned(),
-        value: value.to_owned(),
-    })
+    (is_name && known).then(|| Fact::Variable(name.to_owned(), value.to_owned()))
 }
 
 /// `ncclCommInitRank comm 0x1 rank 1 nranks 16 ... commId 0x2 - Init COMPLETE`, `... parent 0x1 splitCount 1
@@ -246,13 +204,4 @@ fn address(word: &str) -> Option<u64> {
         return Some(0);
     }
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
-}
-
-/// Reads `+ NET[12.0] - NET/0 (0/0/12.5)` from the topology that NCCL prints.
-fn nic_speed(text: &str) -> Option<Fact> {
-    let (_, rest) = text.split_once("+ NET[")?;
-    let (speed, rest) = rest.split_once("] - NET/")?;
-    let device = rest.split([' ', '-']).next()?.parse().ok()?;
-    let gigabytes: f64 = speed.parse().ok()?;
-    (gigabytes.is_finite() && gigabytes > 0.0).then_some(Fact::NicSpeed { device, gigabytes })
 }

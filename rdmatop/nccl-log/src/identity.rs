@@ -30,8 +30,8 @@ pub struct Candidate {
     pub other_network: Option<bool>,
 }
 
-/// How certain it is that a process wrote the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// How certain it is that a process wrote the log, the most certain first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Proof {
     /// The process has the log's file open.
@@ -96,11 +96,8 @@ impl Candidate {
 
     fn has_library(&self, names: &[&str]) -> Option<bool> {
         let libraries = self.libraries.as_ref()?;
-        Some(
-            libraries
-                .iter()
-                .any(|library| names.iter().any(|name| library.starts_with(name))),
-        )
+        let is_one = |library: &String| names.iter().any(|name| library.starts_with(name));
+        Some(libraries.iter().any(is_one))
     }
 
     /// How certain it is that the process wrote the log, or why it did not.
@@ -113,10 +110,8 @@ impl Candidate {
         if self.log_open == Some(true) {
             return Ok(Proof::LogOpen);
         }
-        match (
-            self.has_library(&["libnccl", "librccl"]),
-            self.has_library(&["libcuda"]),
-        ) {
+        let (nccl, cuda) = (&["libnccl", "librccl"], &["libcuda"]);
+        match (self.has_library(nccl), self.has_library(cuda)) {
             (Some(false), Some(false) | None) => Err("it has mapped neither libnccl nor libcuda"),
             _ if self.of_another => Ok(Proof::OtherUser),
             (Some(true), _) => Ok(Proof::Library),
@@ -138,26 +133,18 @@ pub fn identify(candidates: Vec<Candidate>, last_write_ns: Option<u64>) -> Ident
         }
     }
     // The best proof decides; candidates with a worse one are dropped.
-    for proof in [
-        Proof::LogOpen,
-        Proof::Library,
-        Proof::Static,
-        Proof::Unread,
-        Proof::OtherUser,
-    ] {
-        let mut these: Vec<_> = fit.iter().filter(|(_, has)| *has == proof).collect();
-        match (these.pop(), these.len()) {
-            (None, _) => {}
-            (Some((only, _)), 0) => return Identity::Process(Box::new(only.clone()), proof),
-            (Some((last, _)), _) => {
-                let mut pids: Vec<u32> = these.iter().map(|(one, _)| one.pid).collect();
-                pids.push(last.pid);
-                pids.sort_unstable();
-                return Identity::Several(pids);
-            }
+    let best = fit.iter().map(|(_, proof)| *proof).min();
+    fit.retain(|(_, proof)| Some(*proof) == best);
+    match (fit.pop(), fit.as_slice()) {
+        (None, _) => unfit.map_or(Identity::Ended, |(one, why)| Identity::Reused(Box::new(one), why)),
+        (Some((only, proof)), []) => Identity::Process(Box::new(only), proof),
+        (Some((last, _)), others) => {
+            let mut pids: Vec<u32> = others.iter().map(|(one, _)| one.pid).collect();
+            pids.push(last.pid);
+            pids.sort_unstable();
+            Identity::Several(pids)
         }
     }
-    unfit.map_or(Identity::Ended, |(one, why)| Identity::Reused(Box::new(one), why))
 }
 
 #[cfg(test)]

@@ -150,15 +150,10 @@ pub(super) fn group(processes: &BTreeMap<Writer, Process>) -> Vec<Job> {
             for (member, is_repeated) in process.members.iter().zip(repeated(&process.members)) {
                 let alone = unnamed.contains_key(&member.ranks).then_some(number);
                 let at = all.add(key(member, &ids, alone), member, is_repeated, host);
-                match first {
-                    None => {
-                        first = Some(at);
-                        if let Some(one) = all.list.get_mut(at) {
-                            merge_inputs(&mut one.inputs, &process.inputs);
-                        }
-                    }
-                    Some(first) => all.join(first, at),
+                if first.is_none() {
+                    merge_inputs(&mut all.list[at].inputs, &process.inputs);
                 }
+                all.join(*first.get_or_insert(at), at);
             }
         }
     }
@@ -195,21 +190,20 @@ fn without_earlier_attempts(jobs: Vec<Job>) -> Vec<Job> {
         }
     }
     let is_followed = |job: &Job| {
-        let host = job.hosts.first()?;
-        let newest = newest.get(&(job.ranks, host.as_str()))?;
-        Some(job.is_followed_by(newest))
+        let host = job.hosts.first();
+        let newest = host.and_then(|host| newest.get(&(job.ranks, host.as_str())));
+        newest.is_some_and(|newest| job.is_followed_by(newest))
     };
-    let followed: Vec<bool> = jobs.iter().map(|job| is_followed(job) == Some(true)).collect();
-    let mut left = Vec::new();
-    for (mut job, is_followed) in jobs.into_iter().zip(followed) {
-        if is_followed && !job.is_complete() {
-            continue;
-        }
+    let followed: Vec<bool> = jobs.iter().map(is_followed).collect();
+    let mut followed = followed.into_iter();
+    let mut left = jobs;
+    left.retain_mut(|job| {
+        let is_followed = followed.next() == Some(true);
         if is_followed {
             job.unfinished.clear();
         }
-        left.push(job);
-    }
+        !is_followed || job.is_complete()
+    });
     left
 }
 
@@ -257,27 +251,24 @@ impl Communicators {
                 ..Communicator::default()
             });
         }
-        if let Some(one) = self.list.get_mut(at) {
-            if member.started && !is_repeated {
-                one.began.insert(member.rank);
-            }
-            one.complete |= member.complete;
-            one.nodes = one.nodes.max(member.nodes);
-            one.seen.insert(member.rank);
-            if !one.hosts.contains(host) {
-                one.hosts.insert(host.to_owned());
-            }
+        let one = &mut self.list[at];
+        if member.started && !is_repeated {
+            one.began.insert(member.rank);
+        }
+        one.complete |= member.complete;
+        one.nodes = one.nodes.max(member.nodes);
+        one.seen.insert(member.rank);
+        if !one.hosts.contains(host) {
+            one.hosts.insert(host.to_owned());
         }
         at
     }
 
     fn root(&mut self, mut at: usize) -> usize {
-        while let Some(up) = self.list.get(at).map(|one| one.root).filter(|up| *up != at) {
+        while self.list[at].root != at {
             // Halves the way for the next search.
-            let above = self.list.get(up).map_or(up, |one| one.root);
-            if let Some(one) = self.list.get_mut(at) {
-                one.root = above;
-            }
+            let above = self.list[self.list[at].root].root;
+            self.list[at].root = above;
             at = above;
         }
         at
@@ -285,10 +276,7 @@ impl Communicators {
 
     fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
-        let (low, high) = (a.min(b), a.max(b));
-        if let Some(one) = self.list.get_mut(high) {
-            one.root = low;
-        }
+        self.list[a.max(b)].root = a.min(b);
     }
 
     /// If communicators have ids, one without an id belongs to a log that lost that line. It is taken for one
@@ -299,8 +287,7 @@ impl Communicators {
         for (key, at) in &self.known {
             match key {
                 CommunicatorKey::Id(_) => {
-                    let ranks = self.list.get(*at).map_or(0, |one| one.ranks);
-                    let of_size = named.entry(ranks).or_default();
+                    let of_size = named.entry(self.list[*at].ranks).or_default();
                     if of_size.len() < MAX_CANDIDATES {
                         of_size.push(*at);
                     }
@@ -313,30 +300,16 @@ impl Communicators {
             let Some(of_size) = named.get(&ranks) else {
                 continue;
             };
-            let Some(lost) = self.list.get_mut(at).map(|one| Communicator {
-                complete: one.complete,
-                seen: std::mem::take(&mut one.seen),
-                began: std::mem::take(&mut one.began),
-                hosts: one.hosts.clone(),
-                nodes: one.nodes,
-                ..Communicator::default()
-            }) else {
-                continue;
-            };
-            let shares = |to: &&usize| {
-                self.list
-                    .get(**to)
-                    .is_some_and(|to| !to.hosts.is_disjoint(&lost.hosts))
-            };
-            let Some(to) = of_size.iter().find(shares).or_else(|| of_size.first()).copied() else {
-                continue;
-            };
-            if let Some(one) = self.list.get_mut(to) {
-                one.complete |= lost.complete;
-                one.seen.extend(lost.seen);
-                one.began.extend(lost.began);
-                one.nodes = one.nodes.max(lost.nodes);
-            }
+            let shares = |to: &&usize| !self.list[**to].hosts.is_disjoint(&self.list[at].hosts);
+            let to = *of_size.iter().find(shares).unwrap_or(&of_size[0]);
+            let lost = &mut self.list[at];
+            let (complete, nodes) = (lost.complete, lost.nodes);
+            let (seen, began) = (std::mem::take(&mut lost.seen), std::mem::take(&mut lost.began));
+            let one = &mut self.list[to];
+            one.complete |= complete;
+            one.seen.extend(seen);
+            one.began.extend(began);
+            one.nodes = one.nodes.max(nodes);
             self.join(to, at);
         }
     }
@@ -346,13 +319,9 @@ impl Communicators {
         let mut jobs: BTreeMap<usize, Job> = BTreeMap::new();
         for at in 0..self.list.len() {
             let root = self.root(at);
-            let Some(one) = self.list.get_mut(at).map(std::mem::take) else {
-                continue;
-            };
+            let one = std::mem::take(&mut self.list[at]);
             // Others find their root through this place, so it keeps its root.
-            if let Some(empty) = self.list.get_mut(at) {
-                empty.root = one.root;
-            }
+            self.list[at].root = one.root;
             let job = jobs.entry(root).or_default();
             job.nodes = job.nodes.max(one.nodes);
             let began = !one.began.is_empty();

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{
+    dictionary::Kind,
     jobs::Job,
     now::Now,
     perf::Perf,
@@ -24,7 +25,7 @@ struct Nic<'a> {
 #[derive(Serialize)]
 struct WarningRow<'a> {
     id: Option<&'static str>,
-    kind: Option<&'static str>,
+    kind: Option<Kind>,
     means: Option<&'static str>,
     count: u64,
     hosts: Vec<&'a str>,
@@ -72,7 +73,7 @@ pub fn document(report: &Report, now: Option<&Now>) -> serde_json::Result<String
     });
     let warnings = report.warnings.list.iter().map(|warning| WarningRow {
         id: warning.entry.map(|entry| entry.id),
-        kind: warning.entry.map(|entry| entry.kind.name()),
+        kind: warning.entry.map(|entry| entry.kind),
         means: warning.entry.map(|entry| entry.means),
         count: warning.count,
         hosts: warning.hosts.iter().map(String::as_str).collect(),

@@ -203,20 +203,19 @@ impl<'a> Line<'a> {
         } else {
             text
         };
-        match find_writer(before) {
-            Prefix::Writer(writer) if !is_nccl(text) && !names_writer(text, &writer) => Self::Nccl {
-                writer,
-                level,
-                before,
-                text,
-            },
-            Prefix::Unnamed if !is_nccl(text) => Self::Nccl {
-                writer: Writer::default(),
-                level,
-                before,
-                text,
-            },
-            _ => Self::Torn,
+        let writer = match find_writer(before) {
+            Prefix::Writer(writer) => writer,
+            Prefix::Unnamed => Writer::default(),
+            Prefix::Torn => return Self::Torn,
+        };
+        if is_nccl(text) || names_writer(text, &writer) {
+            return Self::Torn;
+        }
+        Self::Nccl {
+            writer,
+            level,
+            before,
+            text,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The NICs and interfaces that a transport lists, and which of them have GPUDirect.
 
-use super::fact::Fact;
+use super::{fact::Fact, process::GpuDirect};
 
 /// A NIC of the list `NET/IB : Using`: a port, or several merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +50,8 @@ pub(super) fn read(text: &str) -> Option<Fact> {
     if let Some(rest) = what.strip_prefix("Made virtual device [") {
         let (index, rest) = rest.split_once(']')?;
         let name = rest.trim().strip_prefix("name=")?.split(' ').next()?;
-        return (is_name(name) && !name.is_empty()).then_some(Fact::Virtual {
-            index: index.parse().ok()?,
-            name: name.to_owned(),
-        });
+        let index = index.parse().ok()?;
+        return (is_name(name) && !name.is_empty()).then(|| Fact::Virtual(index, name.to_owned()));
     }
     let list = what.strip_prefix("Using ")?;
     // A list of the transport IB, or of a plugin that is made from it.
@@ -165,12 +163,8 @@ pub(super) fn gpu_direct(text: &str) -> Option<Fact> {
     let why = hca
         .split_once('(')
         .and_then(|(_, why)| Some(why.split_once(')')?.0.to_owned()));
-    Some(Fact::GpuDirect {
-        on,
-        device,
-        name,
-        why: why.filter(|_| !on),
-    })
+    let why = why.filter(|_| !on);
+    Some(Fact::GpuDirect(device, GpuDirect { on, name, why }))
 }
 
 #[cfg(test)]
@@ -221,13 +215,7 @@ mod tests {
     #[test]
     fn virtual_devices_and_interfaces_of_plugins_are_read() {
         let made = "NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=200000 ndevs=2";
-        assert_eq!(
-            read(made),
-            Some(Fact::Virtual {
-                index: 2,
-                name: "mlx5_0+mlx5_1".to_owned()
-            })
-        );
+        assert_eq!(read(made), Some(Fact::Virtual(2, "mlx5_0+mlx5_1".to_owned())));
         let plugin = "NET/FastSocket : Using [0]enp6s0f0:192.0.2.4<0> [1]enp7s0f0:192.0.2.5<0>";
         assert_eq!(
             read(plugin),

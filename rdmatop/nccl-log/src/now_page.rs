@@ -1,6 +1,6 @@
 //! The section "now" of the page.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use super::{
     now::{Agreement, LivePort, LiveProcess, Now},
@@ -146,19 +146,20 @@ fn sources<'a>(counters: impl Iterator<Item = &'a Counter>) -> String {
     all.join(", ")
 }
 
-fn rank(live: &LiveProcess) -> String {
-    match live.ranks.as_slice() {
+/// The first of several, and how many more there are.
+fn first_of<T: Display>(all: &[T]) -> String {
+    match all {
         [] => "-".to_owned(),
         [one] => one.to_string(),
-        [first, .., last]
-            if live
-                .ranks
-                .windows(2)
-                .all(|two| two[0].checked_add(1) == Some(two[1])) =>
-        {
-            format!("{first}..{last}")
-        }
         [first, more @ ..] => format!("{first} +{}", more.len()),
+    }
+}
+
+fn rank(live: &LiveProcess) -> String {
+    let is_next = |two: &[u32]| two[0].checked_add(1) == Some(two[1]);
+    match live.ranks.as_slice() {
+        [first, .., last] if live.ranks.windows(2).all(is_next) => format!("{first}..{last}"),
+        all => first_of(all),
     }
 }
 
@@ -178,11 +179,7 @@ fn processes(out: &mut String, now: &Now) {
             .tcp
             .as_ref()
             .and_then(|tcp| Some(tcp.tx_bytes.rate? + tcp.rx_bytes.rate?));
-        let devices = match live.devices.as_slice() {
-            [] => "-".to_owned(),
-            [one] => one.to_string(),
-            [first, rest @ ..] => format!("{first} +{}", rest.len()),
-        };
+        let devices = first_of(&live.devices);
         let qps = live.qps.map_or_else(|| "-".to_owned(), |qps| qps.to_string());
         let row = format!(
             "  {:>6} {:>7} {} {:>4} {:>8} {:>8} {:>6} {:>7}  {}{}",
@@ -205,12 +202,14 @@ fn processes(out: &mut String, now: &Now) {
         let _ = writeln!(out, "{row}");
     }
     more(out, now.processes.len(), "processes");
-    let rdma = sources(
+    let all = || {
         now.processes
             .iter()
             .flat_map(|live| [&live.tx_bytes, &live.rx_bytes])
-            .flatten(),
-    );
+            .flatten()
+    };
+    let ways = || all().filter(|counter| counter.rate.is_some());
+    let rdma = sources(all());
     let by_tcp = sources(
         now.processes
             .iter()
@@ -220,13 +219,6 @@ fn processes(out: &mut String, now: &Now) {
     if !rdma.is_empty() {
         words.push(format!("TX, RX and WR counted by {rdma}"));
     }
-    let ways = || {
-        let counters = now
-            .processes
-            .iter()
-            .flat_map(|live| [live.tx_bytes, live.rx_bytes]);
-        counters.flatten().filter(|counter| counter.rate.is_some())
-    };
     if ways().any(|counter| counter.rate_known() == Known::AtMost) {
         words.push("0-n: between 0 and n".to_owned());
     }
@@ -304,12 +296,8 @@ fn ports(out: &mut String, now: &Now) {
         );
     }
     more(out, now.ports.len(), "ports");
-    let by = sources(
-        now.ports
-            .iter()
-            .flat_map(|port| [&port.tx_bytes, &port.rx_bytes])
-            .flatten(),
-    );
+    let ways = now.ports.iter().flat_map(|port| [&port.tx_bytes, &port.rx_bytes]);
+    let by = sources(ways.flatten());
     if !by.is_empty() {
         let _ = writeln!(out, "  counted by {by}");
     }

@@ -9,15 +9,16 @@ use super::{
     jobs::Job,
     now::Now,
     now_page,
-    report::{NicUse, Report, is_ib},
+    process::Process,
+    report::{NicKey, NicUse, Report, is_ib},
     verdict::{self, host_name, nic_name},
     warning::Warning,
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text::{self, count};
 
-/// Hosts that a line names.
-const HOSTS: usize = 4;
+/// Kinds of jobs that a line names.
+const KINDS: usize = 4;
 
 /// The page; the first line is the verdict.
 pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
@@ -84,13 +85,8 @@ fn head(out: &mut String, report: &Report) {
     let mut hosts = report.hosts();
     hosts.remove("");
     if !hosts.is_empty() {
-        let named: Vec<&str> = hosts.iter().take(HOSTS).copied().collect();
-        let more = match hosts.len().saturating_sub(HOSTS) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let word = if hosts.len() == 1 { "host" } else { "hosts" };
-        parts.push(format!("{} {word}: {}{more}", hosts.len(), named.join(", ")));
+        let named = text::names(&hosts.iter().collect::<Vec<_>>());
+        parts.push(format!("{}: {named}", count(hosts.len(), "host")));
     }
     if let Some(channels) = report.channels {
         parts.push(count(channels, "channel"));
@@ -107,14 +103,9 @@ fn head(out: &mut String, report: &Report) {
         wrapped(out, "", 2, words);
     }
     if report.torn > 0 {
-        let separate = if report
-            .processes
-            .values()
-            .any(|one| one.variables.contains_key("NCCL_DEBUG_FILE"))
-        {
-            ""
-        } else {
-            " With NCCL_DEBUG_FILE=nccl.%h.%p.log each process writes its own file."
+        let separate = match report.variable("NCCL_DEBUG_FILE") {
+            Some(_) => "",
+            None => " With NCCL_DEBUG_FILE=nccl.%h.%p.log each process writes its own file.",
         };
         let words = format!(
             "Torn: {} of {} lines of NCCL are cut into each other and left out, {} are used: counts of connections are lower \
@@ -168,7 +159,7 @@ fn ranks(jobs: &[Job]) -> Option<String> {
             for job in jobs {
                 *kinds.entry((job.ranks, joined(job))).or_default() += 1;
             }
-            let kinds = kinds.iter().rev().take(HOSTS);
+            let kinds = kinds.iter().rev().take(KINDS);
             let words: Vec<String> = kinds
                 .map(|((ranks, joined), jobs)| {
                     format!("{} of {}{joined}", count(*jobs, "job"), count(*ranks, "rank"))
@@ -184,27 +175,23 @@ fn nics(out: &mut String, report: &Report) {
         return;
     }
     section(out, "Connections between hosts, by NIC");
-    let rows = report.nics.iter().map(|(nic, used)| {
+    let row = |(nic, used): (&'_ NicKey, &NicUse)| {
         let link = report.name_of(nic).and_then(|(_, link)| link);
-        (
-            nic,
-            *used,
-            nic_name(report, nic),
-            link.unwrap_or_else(|| "-".to_owned()),
-        )
-    });
-    let rows: Vec<_> = rows.collect();
+        let link = link.unwrap_or_else(|| "-".to_owned());
+        (nic.host.clone(), *used, nic_name(report, nic), link)
+    };
+    let rows: Vec<_> = report.nics.iter().map(row).collect();
     let wide =
         |least: usize, lengths: &mut dyn Iterator<Item = usize>| lengths.fold(least, usize::max).min(32);
-    let host = wide(4, &mut report.nics.keys().map(|nic| text::width(&nic.host)));
+    let host = wide(4, &mut rows.iter().map(|(host, ..)| text::width(host)));
     let name = wide(3, &mut rows.iter().map(|(_, _, name, _)| text::width(name)));
     let _ = writeln!(
         out,
         "  {:host$}  {:name$}  {:6}  {:>6}  {:>7}  GPUDIRECT",
         "HOST", "NIC", "LINK", "SEND", "RECEIVE"
     );
-    for (nic, used, nic_name, link) in rows {
-        let on = padded(if nic.host.is_empty() { "-" } else { &nic.host }, host);
+    for (on, used, nic_name, link) in rows {
+        let on = padded(if on.is_empty() { "-" } else { &on }, host);
         let nic_name = padded(&nic_name, name);
         let _ = writeln!(
             out,
@@ -295,18 +282,17 @@ const DECISIVE: [&str; 16] = [
     "FI_PROVIDER",
 ];
 
+/// What processes have, each once and in order.
+fn distinct(report: &Report, of: impl Fn(&Process) -> Option<String>) -> Vec<String> {
+    let all: BTreeSet<String> = report.processes.values().filter_map(of).gather();
+    all.into_iter().collect()
+}
+
 fn settings(out: &mut String, report: &Report) {
     let mut lines: Vec<String> = Vec::new();
     for name in DECISIVE {
-        let mut values: Vec<&str> = report
-            .processes
-            .values()
-            .filter_map(|process| process.variables.get(name))
-            .map(String::as_str)
-            .collect();
-        values.sort_unstable();
-        values.dedup();
-        match values.as_slice() {
+        let of = |process: &'_ Process| process.variables.get(name).cloned();
+        match distinct(report, of).as_slice() {
             [] => {}
             [one] => lines.push(format!("{name}={one}")),
             several => lines.push(format!(
@@ -315,13 +301,7 @@ fn settings(out: &mut String, report: &Report) {
             )),
         }
     }
-    let mut plugins: Vec<&str> = report
-        .processes
-        .values()
-        .filter_map(|process| process.plugin.as_deref())
-        .collect();
-    plugins.sort_unstable();
-    plugins.dedup();
+    let plugins = distinct(report, |process| process.plugin.clone());
     if !plugins.is_empty() {
         lines.push(format!("network plugin: {}", text::names(&plugins)));
     } else if report.processes.values().any(|process| process.no_plugin) {
@@ -372,32 +352,18 @@ fn warnings(out: &mut String, report: &Report) {
 
 /// `gpu-a mlx5_0 (3 times): `.
 fn place(warning: &Warning) -> String {
-    let devices = warning
-        .devices
-        .iter()
-        .map(|(host, device)| format!("{host} {device}").trim().to_owned());
-    let hosts = warning.hosts.iter().filter(|host| !host.is_empty());
-    let (names, all): (Vec<String>, usize) = if warning.devices.is_empty() {
-        (hosts.take(HOSTS).cloned().collect(), warning.hosts.len())
+    let names: Vec<String> = if warning.devices.is_empty() {
+        warning.hosts.iter().cloned().collect()
     } else {
-        (devices.take(HOSTS).collect(), warning.devices.len())
+        let device = |(host, device): &(String, String)| format!("{host} {device}").trim().to_owned();
+        warning.devices.iter().map(device).collect()
     };
-    let more = match all.saturating_sub(HOSTS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let times = if warning.count == 1 {
-        String::new()
-    } else {
-        format!("({} times)", warning.count)
-    };
-    let names = format!("{}{more}", names.join(", "));
-    let words = [names, times].into_iter().filter(|part| !part.is_empty());
-    let place = words.collect::<Vec<_>>().join(" ");
-    if place.is_empty() {
-        place
-    } else {
-        format!("{place}: ")
+    let names = text::names(&names);
+    match (names.as_str(), warning.count) {
+        ("", 1) => String::new(),
+        ("", times) => format!("({times} times): "),
+        (names, 1) => format!("{names}: "),
+        (names, times) => format!("{names} ({times} times): "),
     }
 }
 
@@ -408,47 +374,23 @@ fn set_already(report: &Report, advice: &str) -> String {
         .split(|c: char| !is_of_name(c))
         .filter(|word| word.starts_with("NCCL_") || word.starts_with("OFI_") || word.starts_with("FI_"))
         .gather();
-    let of_name = |name: &&str| {
-        let value = report
-            .processes
-            .values()
-            .find_map(|process| process.variables.get(*name))?;
-        Some(format!("{name} is {value} here"))
-    };
+    let of_name = |name: &&str| Some(format!("{name} is {} here", report.variable(name)?));
     let set: Vec<String> = names.iter().filter_map(of_name).collect();
-    if set.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", set.join("; "))
+    match set.as_slice() {
+        [] => String::new(),
+        set => format!(" ({})", set.join("; ")),
     }
 }
 
-/// The link rates of this machine's RDMA devices, bits/s; empty if the log is from other machines.
-#[derive(Clone, Debug, Default)]
-pub struct Links {
-    /// Rate by name of the device.
-    pub bits_per_second: std::collections::BTreeMap<String, u64>,
-}
+/// The link rates of this machine's RDMA devices, bits/s, by name; empty if the log is from other machines.
+pub type Links = BTreeMap<String, u64>;
 
-/// GB/s that one host's NICs with connections can carry, the number of these NICs, and the source of that.
-fn limit(report: &Report, links: &Links) -> Option<(f64, usize, &'static str)> {
-    let host = report.nics.keys().next()?.host.clone();
-    let used: Vec<_> = report.nics.keys().filter(|nic| nic.host == host).collect();
-    let linked: Option<Vec<f64>> = used
-        .iter()
-        .map(|nic| {
-            let rate = links.bits_per_second.get(&report.name_of(nic)?.0)?;
-            Some(*rate as f64 / 8e9)
-        })
-        .collect();
-    if let Some(rates) = linked {
-        return Some((rates.iter().sum(), rates.len(), "the link rates of this machine"));
-    }
-    let known: Option<Vec<f64>> = used
-        .iter()
-        .map(|nic| report.nic_speed.get(&nic.device).copied())
-        .collect();
-    known.map(|rates| (rates.iter().sum(), rates.len(), "NCCL's topology"))
+/// GB/s that the NICs with connections of a host carry by the link rates of this machine, and their number.
+fn limit(report: &Report, links: &Links) -> Option<(f64, usize)> {
+    let host = &report.nics.keys().next()?.host;
+    let rate = |(nic, _): (&NicKey, _)| Some(*links.get(&report.name_of(nic)?.0)? as f64 / 8e9);
+    let rates: Vec<f64> = report.nics_of(host).map(rate).collect::<Option<_>>()?;
+    Some((rates.iter().sum(), rates.len()))
 }
 
 fn bandwidth(out: &mut String, report: &Report, links: &Links) {
@@ -462,11 +404,11 @@ fn bandwidth(out: &mut String, report: &Report, links: &Links) {
             "  bus bandwidth {:.2} GB/s at {} bytes",
             best.gigabytes_per_second, best.bytes
         );
-        if let Some((gigabytes, count, source)) = limit(report, links) {
-            let word = if count == 1 { "NIC" } else { "NICs" };
+        if let Some((gigabytes, count)) = limit(report, links) {
+            let nics = text::count(count, "NIC");
             let reached = best.gigabytes_per_second / gigabytes * 100.0;
             let words = format!(
-                "the {count} {word} of a host carry {gigabytes:.1} GB/s at most ({source}): {reached:.0} % of it reached"
+                "the {nics} of a host carry {gigabytes:.1} GB/s at most (the link rates of this machine): {reached:.0} % of it reached"
             );
             wrapped(out, "  ", 4, &words);
         }

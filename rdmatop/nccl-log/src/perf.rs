@@ -30,18 +30,19 @@ impl Perf {
 
     /// Reads a line that is not NCCL's.
     pub fn line(&mut self, line: &str) {
-        if let Some(rest) = line
-            .trim_start_matches(['#', ' '])
-            .strip_prefix("Avg bus bandwidth")
-        {
-            let value = rest.trim_start_matches([' ', ':']).split_whitespace().next();
-            self.average_gigabytes_per_second = value.and_then(number);
-        } else if let Some(rest) = line
-            .trim_start_matches(['#', ' '])
-            .strip_prefix("Out of bounds values")
-        {
-            let value = rest.trim_start_matches([' ', ':']).split_whitespace().next();
-            self.wrong = value.and_then(|value| value.parse().ok());
+        let value = |name| {
+            let rest = line.trim_start_matches(['#', ' ']).strip_prefix(name)?;
+            Some(
+                rest.trim_start_matches([' ', ':'])
+                    .split_whitespace()
+                    .next()
+                    .unwrap_or_default(),
+            )
+        };
+        if let Some(average) = value("Avg bus bandwidth") {
+            self.average_gigabytes_per_second = number(average);
+        } else if let Some(wrong) = value("Out of bounds values") {
+            self.wrong = wrong.parse().ok();
         } else if let Some(best) = row(line)
             && self
                 .best

@@ -105,7 +105,7 @@ impl Process {
     pub(super) fn add(&mut self, fact: Fact) -> bool {
         match fact {
             Fact::Hcas(hcas) => self.hcas = hcas.into_iter().take(MAX_NAMES).collect(),
-            Fact::Virtual { index, name } if self.virtual_nics.len() < MAX_NAMES => {
+            Fact::Virtual(index, name) if self.virtual_nics.len() < MAX_NAMES => {
                 self.virtual_nics.insert(index, name);
             }
             Fact::Interfaces { network, names } if network.is_empty() => {
@@ -121,15 +121,10 @@ impl Process {
             }
             Fact::Bootstrap => self.bootstrapped = true,
             Fact::Network(name) => self.network = Some(name),
-            Fact::GpuDirect {
-                on,
-                device,
-                name,
-                why,
-            } if self.gpu_direct.len() < MAX_NAMES => {
-                self.add_gpu_direct(device, GpuDirect { on, name, why });
+            Fact::GpuDirect(device, new) if self.gpu_direct.len() < MAX_NAMES => {
+                self.add_gpu_direct(device, new);
             }
-            Fact::Variable { name, value } if self.variables.len() < MAX_NAMES => {
+            Fact::Variable(name, value) if self.variables.len() < MAX_NAMES => {
                 self.variables.insert(name, value);
             }
             Fact::Plugin(name) => self.plugin = Some(name),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     channel::{Direction, Transport},
     dictionary::{self, Entry, Kind},
-    exception::{FrameworkError, FrameworkErrors},
+    exception::FrameworkErrors,
     fact::{self, Fact},
     jobs::{self, Job},
     line::{self, Clock, Level, Line, Writer},
@@ -18,7 +18,7 @@ use super::{
     perf::Perf,
     process::{MAX_NAMES, Part, Process},
     ras::Ras,
-    warning::Warnings,
+    warning::{Warning, Warnings},
     wrapped::Unwrapper,
 };
 use rdmatop_base::order::Gather as _;
@@ -109,8 +109,6 @@ pub struct Report {
     pub other_connections: OtherConnections,
     /// Channels of the widest ring.
     pub channels: Option<u32>,
-    /// Bandwidth of NICs in NCCL's topology, GB/s.
-    pub nic_speed: BTreeMap<u32, f64>,
     /// The warnings of all processes.
     pub warnings: Warnings,
     /// Whether a fault shows that data moves by verbs.
@@ -215,21 +213,13 @@ impl Report {
     fn add_framework_errors(&mut self) {
         let mut found = self.framework_errors.drain();
         if self.warnings.has_fault() {
-            found.retain(|one| one.text.starts_with("<warn> "));
+            found.list.retain(|one| one.text.starts_with("<warn> "));
+            found.left_out = 0;
         }
-        found.retain(|one| !self.warnings.contains(&one.text, one.entry));
-        for FrameworkError {
-            text,
-            entry,
-            host,
-            count,
-        } in found
-        {
-            self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs("", &text, entry.kind));
-            for _ in 0..count {
-                self.warnings.add(&host, &text, entry, None);
-            }
+        for Warning { entry, text, .. } in &found.list {
+            self.verbs |= entry.is_some_and(|entry| dictionary::shows_verbs("", text, entry.kind));
         }
+        self.warnings.extend(found);
     }
 
     fn logical_line(&mut self, line: &str) {
@@ -327,9 +317,6 @@ impl Report {
         match fact {
             Fact::Version(version) => self.version(version),
             Fact::Channels(count) => self.channels = self.channels.max(Some(count)),
-            Fact::NicSpeed { device, gigabytes } if self.nic_speed.len() < MAX_NAMES => {
-                self.nic_speed.insert(device, gigabytes);
-            }
             Fact::Channel { direction, transport } => match transport {
                 Transport::Net {
                     name: network,
@@ -407,6 +394,20 @@ impl Report {
     /// The first processes of a host: enough to find what each of them lists, the NICs of the host.
     pub fn first_processes_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Process> {
         self.processes_on(host).take(MAX_SEARCHED)
+    }
+
+    /// The value of a variable, by the first process that has read it.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let mut values = self.processes.values().filter_map(|one| one.variables.get(name));
+        values.next().map(String::as_str)
+    }
+
+    /// The same of the first processes of a host.
+    pub fn variable_on<'a>(&'a self, host: &'a str, name: &str) -> Option<&'a str> {
+        let mut values = self
+            .first_processes_on(host)
+            .filter_map(|one| one.variables.get(name));
+        values.next().map(String::as_str)
     }
 
     /// NICs of a host with connections.

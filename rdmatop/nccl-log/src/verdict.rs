@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The verdict in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
     /// All connections between hosts are RDMA.
@@ -33,11 +33,12 @@ pub enum VerdictKind {
     /// No connection leaves its host.
     Local,
     /// The log does not show what is used.
+    #[default]
     Unknown,
 }
 
 /// What the log shows about the network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The verdict in one word.
     pub kind: VerdictKind,
@@ -101,20 +102,11 @@ pub(super) fn host_name(host: &str) -> &str {
     if host.is_empty() { "a host" } else { host }
 }
 
-fn length(of: usize) -> u64 {
-    u64::try_from(of).unwrap_or(u64::MAX)
-}
-
 /// Judges the report.
 pub fn judge(report: &Report) -> Verdict {
     let mut verdict = Verdict {
-        kind: VerdictKind::Unknown,
-        line: String::new(),
         fault: fault(report),
-        nics: 0,
-        gpu_direct: 0,
-        on_tcp: BTreeMap::new(),
-        without_gpu_direct: BTreeMap::new(),
+        ..Verdict::default()
     };
     let unknown = count_connections(report, &mut verdict);
     let mut partly = report.nics.values().filter(|used| used.gpu_direct > 0).peekable();
@@ -127,7 +119,7 @@ pub fn judge(report: &Report) -> Verdict {
         (on, all) if on == all => "GPUDirect on all".to_owned(),
         (on, all) => format!("GPUDirect on {on} of {all}"),
     };
-    let nics = count(length(verdict.nics), "NIC");
+    let nics = count(verdict.nics, "NIC");
     let (kind, line) = match (verdict.nics, verdict.on_tcp.first_key_value(), unknown) {
         (0, Some((host, why)), _) => {
             let network = report
@@ -136,16 +128,13 @@ pub fn judge(report: &Report) -> Verdict {
                 .map_or("Socket", |(nic, _)| nic.network.as_str());
             let on = why::interfaces(report, host);
             let jobs = report.jobs();
-            if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
+            let line = if !jobs.is_empty() && jobs.iter().all(|job| job.is_local() == Some(true)) {
                 let why = why::inside(report, host);
-                let line = format!("TCP inside one host: NET/{network}{on}, because {why}");
-                (VerdictKind::Tcp, line)
+                format!("TCP inside one host: NET/{network}{on}, because {why}")
             } else {
-                (
-                    VerdictKind::Tcp,
-                    format!("TCP: NET/{network}{on}{}", because(why)),
-                )
-            }
+                format!("TCP: NET/{network}{on}{}", because(why))
+            };
+            (VerdictKind::Tcp, line)
         }
         (_, Some((host, why)), _) => {
             let more = match verdict.on_tcp.len() {
@@ -285,7 +274,7 @@ fn fault(report: &Report) -> Option<String> {
         .count();
     let others = match kinds {
         0 | 1 => String::new(),
-        kinds => format!(" (and {} below)", count(length(kinds - 1), "other fault")),
+        kinds => format!(" (and {} below)", count(kinds - 1, "other fault")),
     };
     Some(if place.is_empty() {
         format!("{means}{others}")
@@ -403,7 +392,7 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     let progress = progress(&jobs, failed);
     if inside.collnet == 0 && inside.multi_node > 0 && !jobs.iter().all(Job::is_seen_on_one_host) {
         let nodes = jobs.iter().filter_map(|job| job.nodes).max();
-        let hosts = nodes.map_or(0, u64::from).max(length(report.hosts().len()));
+        let hosts = nodes.map_or(0, |nodes| nodes as usize).max(report.hosts().len());
         let who = if hosts > 1 {
             format!("{hosts} hosts")
         } else {
@@ -436,31 +425,22 @@ fn without_connections(report: &Report, failed: bool) -> (VerdictKind, String) {
     };
     by_chosen_network(report, complete, &and_then).unwrap_or_else(|| {
         if report.verbs {
-            return (
-                VerdictKind::Rdma,
-                and_then("RDMA, as the warnings show".to_owned()),
-            );
+            let line = and_then("RDMA, as the warnings show".to_owned());
+            return (VerdictKind::Rdma, line);
         }
         let failed_in = |part| report.processes.values().any(|one| one.failed_in == Some(part));
-        let traced = [
-            (
-                Part::Verbs,
-                VerdictKind::Rdma,
-                "RDMA, as the trace of a call that failed shows",
-            ),
-            (
-                Part::Sockets,
-                VerdictKind::Tcp,
-                "TCP, as the trace of a call that failed shows",
-            ),
-        ];
-        if let Some((_, kind, words)) = traced.into_iter().find(|(part, ..)| failed_in(*part)) {
-            return (kind, and_then(words.to_owned()));
+        for (part, kind, network) in [
+            (Part::Verbs, VerdictKind::Rdma, "RDMA"),
+            (Part::Sockets, VerdictKind::Tcp, "TCP"),
+        ] {
+            if failed_in(part) {
+                return (
+                    kind,
+                    and_then(format!("{network}, as the trace of a call that failed shows")),
+                );
+            }
         }
-        let why = report
-            .processes
-            .iter()
-            .find_map(|(_, process)| why::by_messages(process));
+        let why = report.processes.values().find_map(why::by_messages);
         let head = match (why, complete || inside.local > 0) {
             (Some((why, true)), _) => format!("unknown: {why}; others may be used"),
             (Some((why, false)), _) => format!("unknown: no RDMA, because {why}"),
@@ -501,18 +481,18 @@ fn by_chosen_network(
             let head = format!("MIXED: {on} chose network {network}, {host} chose {socket}{why}");
             (VerdictKind::Mixed, and_then(head))
         }
-        (Some((_, network)), None, _) if complete => {
-            (VerdictKind::Rdma, and_then(format!("RDMA: network {network}")))
-        }
         (Some((_, network)), None, _) => {
-            let line = and_then(format!("RDMA was chosen (network {network})"));
-            (VerdictKind::Unknown, line)
+            let (kind, head) = if complete {
+                (VerdictKind::Rdma, format!("RDMA: network {network}"))
+            } else {
+                let head = format!("RDMA was chosen (network {network})");
+                (VerdictKind::Unknown, head)
+            };
+            (kind, and_then(head))
         }
         (None, Some((host, network)), _) => {
-            let (why, on) = (
-                because(&why::tcp(report, host, network)),
-                why::interfaces(report, host),
-            );
+            let why = because(&why::tcp(report, host, network));
+            let on = why::interfaces(report, host);
             let head = format!("TCP was chosen (network {network}{on}){why}");
             (VerdictKind::Tcp, and_then(head))
         }

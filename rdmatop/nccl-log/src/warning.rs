@@ -61,9 +61,24 @@ impl Warnings {
         })
     }
 
-    /// Whether such a warning was taken.
-    pub(super) fn contains(&self, text: &str, entry: Option<&Entry>) -> bool {
-        self.position(&shape(text), entry).is_some()
+    /// Takes a warning of a kind that it does not have; `false` if there is no room.
+    fn push(&mut self, warning: Warning) -> bool {
+        let has_room = warning.entry.is_some() || self.unknown().count() < MAX_UNKNOWN_KINDS;
+        if has_room {
+            self.list.push(warning);
+        }
+        has_room
+    }
+
+    /// Takes those of the others that it does not have.
+    pub(super) fn extend(&mut self, others: Self) {
+        self.left_out += others.left_out;
+        for one in others.list {
+            let count = one.count;
+            if self.position(&one.shape, one.entry).is_none() && !self.push(one) {
+                self.left_out += count;
+            }
+        }
     }
 
     /// Takes a warning; the host is empty if it is not known.
@@ -79,42 +94,39 @@ impl Warnings {
         } else {
             shape(text)
         };
-        let at = match self.position(&shape, entry) {
-            Some(at) => at,
-            None if entry.is_none() && self.unknown().count() >= MAX_UNKNOWN_KINDS => {
+        let known = self.position(&shape, entry);
+        let at = known.unwrap_or(self.list.len());
+        if known.is_none() {
+            let new = Warning {
+                entry,
+                text: text.to_owned(),
+                count: 0,
+                hosts: BTreeSet::new(),
+                devices: BTreeSet::new(),
+                since: clock.clone(),
+                shape,
+            };
+            if !self.push(new) {
                 self.left_out += 1;
                 return;
             }
-            None => {
-                self.list.push(Warning {
-                    entry,
-                    text: text.to_owned(),
-                    count: 0,
-                    hosts: BTreeSet::new(),
-                    devices: BTreeSet::new(),
-                    since: clock.clone(),
-                    shape,
-                });
-                self.list.len() - 1
-            }
-        };
-        if let Some(warning) = self.list.get_mut(at) {
-            warning.count += 1;
-            // Logs are read one after the other, so a later line may be older.
-            if let (Some(since), Some(clock)) = (&mut warning.since, clock)
-                && since.is_like(&clock)
-                && clock.is_before(since)
-            {
-                *since = clock;
-            }
-            if !host.is_empty() && warning.hosts.len() < MAX_NAMES {
-                warning.hosts.insert(host.to_owned());
-            }
-            if let Some(device) = dictionary::device(text)
-                && warning.devices.len() < MAX_NAMES
-            {
-                warning.devices.insert((host.to_owned(), device.to_owned()));
-            }
+        }
+        let warning = &mut self.list[at];
+        warning.count += 1;
+        // Logs are read one after the other, so a later line may be older.
+        if let (Some(since), Some(clock)) = (&mut warning.since, clock)
+            && since.is_like(&clock)
+            && clock.is_before(since)
+        {
+            *since = clock;
+        }
+        if !host.is_empty() && warning.hosts.len() < MAX_NAMES {
+            warning.hosts.insert(host.to_owned());
+        }
+        if let Some(device) = dictionary::device(text)
+            && warning.devices.len() < MAX_NAMES
+        {
+            warning.devices.insert((host.to_owned(), device.to_owned()));
         }
     }
 

@@ -4,65 +4,47 @@
 use std::collections::BTreeSet;
 
 use super::{
+    dictionary,
     process::Process,
     report::{NicKey, Report},
 };
 use rdmatop_base::order::Gather as _;
+use rdmatop_base::text;
 
 /// The reason where the log has none.
 pub(super) const NOT_KNOWN: &str = "the log does not say why";
-/// Interfaces that a line names.
-const INTERFACES: usize = 4;
 
-/// Messages that keep a process from RDMA, the most direct ones first: an entry of the dictionary, and its
-/// words, which may name the device of the line.
-pub(super) const CAUSES: [(&str, &str); 15] = [
-    ("ofi-no-provider", "the EFA plugin found no provider of libfabric"),
-    ("ofi-only-efa", "the EFA plugin found another provider than EFA"),
-    ("ofi-old-libfabric", "libfabric is too old for the EFA plugin"),
-    (
-        "ofi-no-rdma-write",
-        "this EFA device has no RDMA write, which the plugin's protocol needs",
-    ),
-    ("ofi-cuda", "the EFA plugin found no CUDA"),
-    (
-        "ofi-no-protocol",
-        "the EFA plugin failed to start: no protocol of it worked on libfabric",
-    ),
-    ("ofi-init", "the EFA plugin (aws-ofi-nccl) failed to start"),
-    (
-        "plugin-unsupported",
-        "the network plugin is of a version that NCCL cannot use",
-    ),
-    (
-        "no-libibverbs",
-        "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)",
-    ),
-    ("old-libibverbs", "libibverbs is too old"),
-    (
-        "device-unopened",
-        "the device cannot be opened (/dev/infiniband missing in the container, or no rights)",
-    ),
-    ("device-unanswering", "the device does not answer"),
-    ("no-interface", "no network interface matches NCCL_SOCKET_IFNAME"),
-    ("no-device", "NCCL found no usable RDMA device"),
+/// Messages that keep a process from RDMA, the most direct ones first, by their id in the dictionary.
+pub(super) const CAUSES: [&str; 15] = [
+    "ofi-no-provider",
+    "ofi-only-efa",
+    "ofi-old-libfabric",
+    "ofi-no-rdma-write",
+    "ofi-cuda",
+    "ofi-no-protocol",
+    "ofi-init",
+    "plugin-unsupported",
+    "no-libibverbs",
+    "old-libibverbs",
+    "device-unopened",
+    "device-unanswering",
+    "no-interface",
+    "no-device",
     // It leaves NCCL its own transports.
-    (
-        "plugin-unloadable",
-        "the network plugin cannot be loaded: it was built for other libraries than those of the image",
-    ),
+    "plugin-unloadable",
 ];
 /// The first of [`CAUSES`]: a loaded plugin causes them before any setting of NCCL's own transport matters.
 const OF_PLUGIN: usize = 8;
 
 /// The message that is the cause, and whether it is about one device alone.
-fn message(process: &Process, causes: &[(&str, &str)]) -> Option<(String, bool)> {
-    let (id, words) = causes.iter().find(|(id, _)| process.messages.contains_key(id))?;
+fn message(process: &Process, causes: &[&str]) -> Option<(String, bool)> {
+    let id = causes.iter().find(|id| process.messages.contains_key(*id))?;
+    let means = dictionary::entries().find(|entry| entry.id == *id)?.means;
     let device = process.messages.get(id).and_then(Option::as_deref);
     let words = match device {
         // As in `the device mlx5_0 cannot ...`.
-        Some(name) => words.replacen("the device", &format!("the device {name}"), 1),
-        None => (*words).to_owned(),
+        Some(name) => means.replacen("the device", &format!("the device {name}"), 1),
+        None => means.to_owned(),
     };
     let hcas = process
         .variables
@@ -160,11 +142,9 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
         .flat_map(|process| &process.interfaces)
         .map(String::as_str)
         .gather();
-    let shown: Vec<&str> = names.iter().take(INTERFACES).copied().collect();
     match names.len() {
         0 => String::new(),
-        all if all > INTERFACES => format!(" on {} and {} more", shown.join(", "), all - INTERFACES),
-        _ => format!(" on {}", shown.join(", ")),
+        _ => format!(" on {}", text::names(&names.into_iter().collect::<Vec<_>>())),
     }
 }
 
@@ -175,10 +155,7 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         .get(nic)
         .is_some_and(|used| used.only_receives_directly())
     {
-        let set = report
-            .first_processes_on(&nic.host)
-            .find_map(|one| one.variables.get("NCCL_NET_GDR_READ"));
-        return match set {
+        return match report.variable_on(&nic.host, "NCCL_NET_GDR_READ") {
             Some(value) => format!("it receives directly, and sends from the host's memory: NCCL_NET_GDR_READ is {value}"),
             None => "it receives directly, and sends from the host's memory, as NCCL does with older GPUs without NVLink; \
                      NCCL_NET_GDR_READ=1 allows both"
@@ -189,10 +166,7 @@ pub(super) fn no_gpu_direct(report: &Report, nic: &NicKey) -> String {
         let direct = process.gpu_direct.get(&nic.device)?;
         (!direct.on || direct.why.is_some()).then(|| direct.why.clone())
     });
-    let set = report
-        .first_processes_on(&nic.host)
-        .find_map(|one| one.variables.get("NCCL_NET_GDR_LEVEL"));
-    let level = match set {
+    let level = match report.variable_on(&nic.host, "NCCL_NET_GDR_LEVEL") {
         Some(level) => format!("NCCL_NET_GDR_LEVEL is {level}"),
         None => "NCCL_NET_GDR_LEVEL sets how far is allowed".to_owned(),
     };

@@ -5,7 +5,6 @@ mod input;
 mod ranks;
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal as _, Read},
     os::fd::AsFd as _,
@@ -210,9 +209,9 @@ fn lines(report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
 fn links(report: &Report, root: &Root) -> Links {
     let here = ranks::hostname(root);
     if !report.hosts().iter().any(|host| is_here(host, &here)) {
-        return Links::default();
+        return Links::new();
     }
-    let mut bits_per_second = BTreeMap::new();
+    let mut links = Links::new();
     let all = list_devices(root).unwrap_or_default().into_iter();
     for dir in all.filter(|dir| !root.excludes(&text::sanitize(dir.as_encoded_bytes()))) {
         let Some(device) = read_device(root, &dir) else {
@@ -224,10 +223,10 @@ fn links(report: &Report, root: &Root) -> Links {
             .filter_map(|port| port.rate.as_ref()?.honest_bits_per_sec())
             .sum();
         if rate > 0 {
-            bits_per_second.insert(dir.to_string_lossy().into_owned(), rate);
+            links.insert(dir.to_string_lossy().into_owned(), rate);
         }
     }
-    Links { bits_per_second }
+    links
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::gpu::is_gb10;
 use crate::{
     facts::{Facts, Pci},
     line::{Lines, WITH_ROOT},
-    words::names,
+    words::{distinct, names},
 };
 use rdmatop_base::step::{ShellWord, step};
 
@@ -30,8 +30,7 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     if !out.is_empty() {
         return;
     }
-    on.sort_unstable();
-    on.dedup();
+    let on = distinct(on.into_iter());
     if let Some(first) = on.first() {
         out.warn(
             first,

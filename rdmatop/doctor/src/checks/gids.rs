@@ -1,6 +1,10 @@
 //! Addresses of RoCE ports.
 
-use crate::{facts::Facts, line::Lines, words::port_name};
+use crate::{
+    facts::Facts,
+    line::Lines,
+    words::{distinct, port_name},
+};
 use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
@@ -53,11 +57,9 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     if !out.is_empty() || fine == 0 {
         return;
     }
-    places.sort_unstable();
-    places.dedup();
     out.pass(
         "",
-        match places.as_slice() {
+        match distinct(places.into_iter()).as_slice() {
             [] => "RoCE v2 addresses (GIDs) of IPv6".to_owned(),
             [one] => format!("RoCE v2 address (GID) of IPv4 at index {one}"),
             _ => "RoCE v2 addresses (GIDs) of IPv4, their index differs by port".to_owned(),

@@ -1,13 +1,10 @@
 //! Whether a NIC can read and write GPU memory.
 
-use std::collections::BTreeSet;
-
 use crate::{
     facts::{Facts, Gpu},
     line::Lines,
-    words::{count, names},
+    words::{count, distinct, names},
 };
-use rdmatop_base::order::Gather as _;
 
 /// First kernel in which drivers share memory with NICs by DMA-BUF.
 const DMABUF: (u32, u32) = (5, 12);
@@ -46,48 +43,38 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         .as_ref()
         .is_some_and(|kernel| kernel.contains(".el8"));
     let new_enough = version >= DMABUF || is_el8;
-    let drivers: BTreeSet<&str> = facts
-        .hardware()
-        .filter_map(|device| device.driver.as_deref())
-        .gather();
-    let drivers: Vec<&str> = drivers.into_iter().collect();
-    let by_dmabuf = drivers.iter().any(|driver| has_dmabuf(driver, version));
-    let of_drivers = || {
-        format!(
-            "whether the driver of the NICs ({}) registers DMA-BUF memory is not known",
-            names(&drivers)
-        )
-    };
+    let drivers = distinct(facts.hardware().filter_map(|device| device.driver.as_deref()));
+    let registers = drivers.iter().any(|driver| has_dmabuf(driver, version));
     let memory = &facts.gpu_memory;
-    if facts.gpus.iter().all(|gpu| !gpu.nvidia) {
-        return if memory.peermem || new_enough && by_dmabuf {
-            out.pass("", format!("{gpus}: NICs can reach their memory (DMA-BUF)"));
-        } else if new_enough {
-            out.unknown("", WHAT, of_drivers());
-        } else {
-            out.warn(
-                "",
-                "NICs cannot reach GPU memory: this kernel is older than 5.12",
-                "Data then takes a copy through the host's memory.",
-                "use Linux 5.12 or newer, or ROCm's driver",
-            );
-        };
-    }
+    let nvidia = facts.gpus.iter().any(|gpu| gpu.nvidia);
     let way = if memory.peermem {
         Some("peer memory module")
     } else {
         let has_own = facts.hardware().any(|device| device.p2p);
         has_own.then_some("by the driver of the NICs")
     };
-    if let Some(way) = way {
+    // AMD's module is open, and always shares memory by DMA-BUF.
+    let open = if nvidia {
+        memory.open_module.known()
+    } else {
+        Some(&true)
+    };
+    let by_dmabuf = (open == Some(&true) && new_enough && registers).then_some("DMA-BUF");
+    if let Some(way) = way.or(by_dmabuf) {
         return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
     }
-    match (memory.open_module.known(), memory.open_module.unreadable()) {
-        (Some(true), _) if new_enough && by_dmabuf => out.pass(
+    match (open, memory.open_module.unreadable()) {
+        (Some(true), _) if new_enough => {
+            let drivers = names(&drivers);
+            let why = format!("whether the driver of the NICs ({drivers}) registers DMA-BUF memory is not known");
+            out.unknown("", WHAT, why);
+        }
+        (Some(_), _) if !nvidia => out.warn(
             "",
-            format!("{gpus}: NICs can reach their memory (DMA-BUF, open NVIDIA module)"),
+            "NICs cannot reach GPU memory: this kernel is older than 5.12",
+            "Data then takes a copy through the host's memory.",
+            "use Linux 5.12 or newer, or ROCm's driver",
         ),
-        (Some(true), _) if new_enough => out.unknown("", WHAT, of_drivers()),
         (None, Some(why)) => out.unknown("", WHAT, why),
         (None, None) => out.warn(
             "",

@@ -1,9 +1,10 @@
 //! Which CPUs a NIC interrupts.
 
-use std::collections::BTreeSet;
-
-use crate::{facts::Facts, line::Lines, words::names};
-use rdmatop_base::order::Gather as _;
+use crate::{
+    facts::Facts,
+    line::Lines,
+    words::{distinct, names},
+};
 
 /// From this number of interrupts on they should be spread: fewer are one queue and its management.
 pub(crate) const VECTORS: usize = 4;
@@ -15,7 +16,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         if device.irqs.len() < VECTORS || cpus < 2 {
             continue;
         }
-        let all: BTreeSet<u32> = device.irqs.iter().flatten().copied().gather();
+        let all = distinct(device.irqs.iter().flatten());
         let node = device.pci.as_ref().and_then(|pci| pci.node);
         let near = node.and_then(|node| facts.nodes.iter().find(|(number, _)| *number == node));
         let name = device.name.as_str();
@@ -24,7 +25,7 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         } else if let Some((_, near)) = near
             && facts.nodes.len() > 1
             && !all.is_empty()
-            && all.iter().all(|cpu| !near.contains(cpu))
+            && all.iter().all(|cpu| !near.contains(*cpu))
         {
             off.push(name);
         } else {

@@ -3,7 +3,7 @@
 use crate::{
     facts::{Facts, Process},
     line::{Lines, WITH_ROOT},
-    words::{bytes, names},
+    words::{bytes, group, names},
 };
 use rdmatop_base::{
     locked,
@@ -31,7 +31,6 @@ pub(crate) fn subject(processes: &[&Process]) -> String {
 pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     let mut low: Vec<(u64, Vec<&Process>)> = Vec::new();
     let mut fine = Vec::new();
-    let mut exempt = true;
     for process in &facts.processes {
         let whose = subject(&[process]);
         match out.known(
@@ -41,15 +40,9 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
             WITH_ROOT,
         ) {
             Some(Some(limit)) if *limit < MEMLOCK_WARN && !process.may_lock => {
-                match low.iter_mut().find(|(known, _)| known == limit) {
-                    Some((_, same)) => same.push(process),
-                    None => low.push((*limit, vec![process])),
-                }
+                group(&mut low, *limit, process);
             }
-            Some(limit) => {
-                exempt &= limit.is_some_and(|limit| limit < MEMLOCK_WARN);
-                fine.push(process);
-            }
+            Some(_) => fine.push(process),
             None => {}
         }
     }
@@ -80,12 +73,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !fine.is_empty() {
-        let enough = if exempt {
-            "any memory (CAP_IPC_LOCK)"
-        } else {
-            "enough memory"
-        };
-        out.pass("", format!("{} may lock {enough}", subject(&fine)));
+        out.pass("", format!("{} may lock enough memory", subject(&fine)));
     }
 }
 

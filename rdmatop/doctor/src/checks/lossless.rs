@@ -3,7 +3,7 @@
 use crate::{
     facts::{Facts, Lossless, Reading},
     line::Lines,
-    words::{lists, names, port_name},
+    words::{group, lists, names, port_name},
 };
 use rdmatop_base::step::{ShellWord, step};
 
@@ -96,29 +96,26 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
     };
     // Only ports of one kind and one speed serve one purpose: a front-end need not have what compute rails
     // have.
-    let mut groups: Vec<(&Kind<'_>, String, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<((&Kind<'_>, String), Vec<&str>)> = Vec::new();
     for (seen, priorities) in &known {
         let Some(of) = &seen.kind else { continue };
-        let said = words(seen.lossless, priorities);
-        match groups
-            .iter_mut()
-            .find(|(kind, known, _)| *kind == of && *known == said)
-        {
-            Some((.., ports)) => ports.push(seen.name.as_str()),
-            None => groups.push((of, said, vec![seen.name.as_str()])),
-        }
+        group(
+            &mut groups,
+            (of, words(seen.lossless, priorities)),
+            seen.name.as_str(),
+        );
     }
     if !out.is_empty() {
         return;
     }
-    let differs = |kind: &Kind<'_>| groups.iter().filter(|(other, ..)| *other == kind).count() > 1;
-    let (unlike, alike): (Vec<_>, Vec<_>) = groups.iter().partition(|(kind, ..)| differs(kind));
-    let list_of = |groups: &[&(&Kind<'_>, String, Vec<&str>)]| {
+    let differs = |kind: &Kind<'_>| groups.iter().filter(|((other, _), _)| *other == kind).count() > 1;
+    let (unlike, alike): (Vec<_>, Vec<_>) = groups.iter().partition(|((kind, _), _)| differs(kind));
+    let list_of = |groups: &[&((&Kind<'_>, String), Vec<&str>)]| {
         let each = groups.iter();
-        let each = each.map(|(_, said, ports)| format!("{}: {said}", names(ports)));
+        let each = each.map(|((_, said), ports)| format!("{}: {said}", names(ports)));
         lists(&each.collect::<Vec<String>>())
     };
-    if let Some((([driver, ..], _), ..)) = unlike.first() {
+    if let Some(((([driver, ..], _), _), _)) = unlike.first() {
         out.warn(
             "",
             format!("ports differ in flow control: {}", list_of(&unlike)),
@@ -129,8 +126,8 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
                 "dcb pfc show dev INTERFACE   # of each: shows its settings; make them alike"
             },
         );
-    } else if let [(_, first, _), rest @ ..] = alike.as_slice() {
-        if rest.iter().all(|(_, said, _)| said == first) {
+    } else if let [((_, first), _), rest @ ..] = alike.as_slice() {
+        if rest.iter().all(|((_, said), _)| said == first) {
             out.pass("", first.clone());
         } else {
             out.pass(

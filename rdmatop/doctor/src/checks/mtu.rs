@@ -1,9 +1,9 @@
 //! Packet size: that of an Ethernet port follows from the MTU of its interface.
 
 use crate::{
-    facts::{Facts, Port},
+    facts::Facts,
     line::Lines,
-    words::{names, port_name, rate},
+    words::{distinct, names, port_name, rate},
 };
 use rdmatop_base::{
     roce::payload,
@@ -27,10 +27,9 @@ struct PortMtu<'a> {
 }
 
 pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
-    let is_infiniband = |port: &Port| port.link_layer.as_deref() == Some("InfiniBand");
     let fastest = |infiniband| {
         let active = facts.ports().filter(|(_, port)| port.active());
-        let of_layer = active.filter(move |(_, port)| is_infiniband(port) == infiniband);
+        let of_layer = active.filter(move |(_, port)| port.is_infiniband() == infiniband);
         of_layer.filter_map(|(_, port)| port.rate.known()).max()
     };
     let (infiniband, ethernet) = (fastest(true), fastest(false));
@@ -72,47 +71,35 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
             .max()
             .unwrap_or_default();
         let is = format!("packets of {port} carry {payload} bytes: {interface} has MTU {mtu}");
-        // Jumbo frames have to be set on the whole path, or packets are dropped.
-        let raise = |to: u32| {
-            step!(
-                "sudo ip link set dev {} mtu {}   # until the next boot; on the switches first, and on all hosts",
-                ShellWord::netdev(interface),
-                to
+        let (text, why, to) = if *payload < LEAST {
+            let why = "Smaller packets cost speed, and peers with a larger size cannot connect.";
+            (
+                is,
+                why.to_owned(),
+                if seen.fast.is_some() { 9000_u32 } else { 1500 },
             )
-        };
-        if *payload < LEAST {
-            out.warn(
-                port,
-                is,
-                "Smaller packets cost speed, and peers with a larger size cannot connect.",
-                raise(if seen.fast.is_some() { 9000 } else { 1500 }),
-            );
         } else if let (Some(bits), true) = (seen.fast, *payload < FAST_MTU) {
-            out.warn(
-                port,
-                is,
-                format!(
-                    "At {} packets of {FAST_MTU} bytes are needed for full speed.",
-                    rate(bits)
-                ),
-                raise(9000),
-            );
+            let bits = rate(bits);
+            let why = format!("At {bits} packets of {FAST_MTU} bytes are needed for full speed.");
+            (is, why, 9000)
         } else if *payload < best {
-            out.warn(
-                port,
-                format!("{is}; its siblings carry {best}"),
-                "A collective runs at the speed of its slowest NIC.",
-                raise(9000),
-            );
-        }
+            let why = "A collective runs at the speed of its slowest NIC.";
+            (format!("{is}; its siblings carry {best}"), why.to_owned(), 9000)
+        } else {
+            continue;
+        };
+        // Jumbo frames have to be set on the whole path, or packets are dropped.
+        let raise = step!(
+            "sudo ip link set dev {} mtu {}   # until the next boot; on the switches first, and on all hosts",
+            ShellWord::netdev(interface),
+            to
+        );
+        out.warn(port, text, why, raise);
     }
     if !out.is_empty() || all.is_empty() {
         return;
     }
-    let mut sizes: Vec<(u32, u32)> = all.iter().map(|seen| (seen.payload, seen.mtu)).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let sizes: Vec<String> = sizes
+    let sizes: Vec<String> = distinct(all.iter().map(|seen| (seen.payload, seen.mtu)))
         .iter()
         .map(|(payload, mtu)| format!("{payload} bytes (interface MTU {mtu})"))
         .collect();

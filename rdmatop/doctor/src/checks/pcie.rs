@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     facts::{Facts, Pci},
     line::Lines,
-    words::{count, names, rate},
+    words::{distinct, names, rate},
 };
 use rdmatop_base::pcie::link_words;
 use rdmatop_base::step::{ShellWord, step};
@@ -56,13 +56,11 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         // Nothing can be done about a card that has less PCIe than ports, as that of DGX Spark.
         if current.bps >= max.bps {
             let link = in_words(current);
-            if !carries_all {
-                full.push((
-                    *name,
-                    format!("{name} has PCIe {link}, and can do no more: it carries {carried}"),
-                ));
-            } else if !fine.contains(&link) {
+            if carries_all {
                 fine.push(link);
+            } else {
+                let text = format!("{name} has PCIe {link}, and can do no more: it carries {carried}");
+                full.push((*name, text));
             }
             continue;
         }
@@ -70,11 +68,8 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
             other.max.known() == Some(max)
                 && other.current.known().is_some_and(|other| other.bps > current.bps)
         });
-        let text = format!(
-            "{name} is on PCIe {}, could do {}",
-            in_words(current),
-            in_words(max)
-        );
+        let (has, can) = (in_words(current), in_words(max));
+        let text = format!("{name} is on PCIe {has}, could do {can}");
         let address = ShellWord::new(&pci.address, "ADDRESS");
         let remedy = match pci.slot.known() {
             // Both ends could do more: the contacts are bad, or a setting limits the link.
@@ -94,17 +89,10 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         if !carries_all {
             out.warn(name, text, format!("The slot carries {carried}."), remedy);
         } else if better {
-            out.warn(
-                name,
-                text,
-                "The same kind of NIC has a faster link beside it.",
-                remedy,
-            );
+            let why = "The same kind of NIC has a faster link beside it.";
+            out.warn(name, text, why, remedy);
         } else {
-            let link = in_words(current);
-            if !fine.contains(&link) {
-                fine.push(link);
-            }
+            fine.push(in_words(current));
         }
     }
     if out.is_empty() && !fine.is_empty() {
@@ -113,7 +101,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         } else {
             "each other NIC's PCIe link carries its ports"
         };
-        out.pass("", format!("{each}: {}", names(&fine)));
+        out.pass("", format!("{each}: {}", names(&distinct(fine.into_iter()))));
     }
     for (name, text) in full {
         out.pass(name, text);
@@ -146,10 +134,7 @@ pub(crate) fn iommu(facts: &Facts, out: &mut Lines) {
         match (through, without) {
             (0, 0) => {}
             (0, _) => out.pass("", "no IOMMU between NICs and memory"),
-            (nics, _) => out.pass(
-                "",
-                format!("the IOMMU passes transfers through ({})", count(nics, "NIC")),
-            ),
+            _ => out.pass("", "the IOMMU passes transfers through"),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     facts::{Device, Facts, Port},
     line::Lines,
-    words::{names, port_name, rate as in_words},
+    words::{distinct, names, port_name, rate as in_words},
 };
 use rdmatop_base::fabric;
 use rdmatop_base::ib::{PhysState, PortState};
@@ -23,8 +23,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let all: Vec<(&Device, &Port)> = facts.ports().collect();
     let active = all.iter().filter(|(_, port)| port.active()).count();
     let mut spare = Vec::new();
-    let mut one_up = Vec::new();
-    let asks_by = all.iter().find(|(_, port)| port.active() && is_infiniband(port));
+    let asks_by = all.iter().find(|(_, port)| port.active() && port.is_infiniband());
     let asks_by = asks_by.map(|(device, port)| (&*device.name, port.number));
     for (device, port) in &all {
         let name = port_name(device, port);
@@ -37,9 +36,6 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
                     .as_ref()
                     .is_some_and(|netdev| netdev.up == Some(false));
                 if expected.is_none() && (off || !has_signal(port)) {
-                    if siblings(&all, device, port) == [true] {
-                        one_up.push(name.clone());
-                    }
                     spare.push(name);
                 } else {
                     down(&device.name, *state, port, &name, expected, asks_by, out);
@@ -51,24 +47,12 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             }
         }
     }
-    let beside = match spare.len() {
-        0 => String::new(),
-        1 => format!(
-            "; {} is down and taken for a spare: nothing uses it",
-            names(&spare)
-        ),
+    let beside = match spare.as_slice() {
+        [] => String::new(),
+        [one] => format!("; {one} is down and taken for a spare: nothing uses it"),
         _ => format!(
             "; {} are down and taken for spares: nothing uses them",
             names(&spare)
-        ),
-    };
-    // With one sibling there is no pattern, and the reader knows whether the two are to be alike.
-    let sibling = match one_up.as_slice() {
-        [] => String::new(),
-        [one] => format!("; the one other NIC like {one} has the same port up"),
-        all => format!(
-            "; each of {} has one other NIC of its kind, with the same port up",
-            names(all)
         ),
     };
     // A machine without any cable is what some are meant to be, and what nobody wants for RDMA.
@@ -84,7 +68,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     } else if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(
             "",
-            format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
+            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
         );
     }
 }
@@ -163,7 +147,7 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Option<&'
 /// Whether there is a signal in its cable. A virtual function of InfiniBand says so of its card's port, also
 /// where nobody has let it up.
 fn has_signal(port: &Port) -> bool {
-    if port.link_layer.as_deref() == Some("InfiniBand") {
+    if port.is_infiniband() {
         return port.state.known().is_some_and(|state| state.waits());
     }
     let carrier = port.netdev.as_ref().and_then(|netdev| netdev.carrier);
@@ -191,10 +175,6 @@ fn kinds(all: &[(&Device, &Port)]) -> String {
     names(&kinds)
 }
 
-fn is_infiniband(port: &Port) -> bool {
-    port.link_layer.as_deref() == Some("InfiniBand")
-}
-
 fn down(
     device: &str,
     state: PortState,
@@ -205,76 +185,78 @@ fn down(
     out: &mut Lines,
 ) {
     let why = expected.map_or_else(|| PICKED.to_owned(), |expected| format!("{expected} {PICKED}"));
-    let is_infiniband = is_infiniband(port);
-    // A port that waits for its subnet manager has a signal.
-    if is_infiniband && state.waits() {
-        return out.fail(
-            name,
-            format!("{name} waits for the subnet manager (state {})", word(state)),
-            why,
-            fabric::bring_up(device, port.number, true, asks_by),
-        );
-    }
+    let is_infiniband = port.is_infiniband();
     // The interface may be in another network namespace.
     let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
-    let Some(netdev) = netdev else {
-        let signal = match port.physical.known() {
-            Some(&PhysState::POLLING) => "it looks for a signal",
-            Some(&PhysState::DISABLED) => "it is disabled",
-            Some(&PhysState::LINK_UP) if is_infiniband => {
-                "its link is up but the port is not: a virtual function that its host holds down"
-            }
-            Some(&PhysState::LINK_UP) => "the cable has a signal",
-            _ => "no signal is known",
-        };
-        return out.fail(
-            name,
-            format!("{name} is {}: {signal}", word(state)),
-            why,
-            if is_infiniband {
+    let is_off = netdev.is_some_and(|netdev| netdev.up == Some(false));
+    // A port that waits for its subnet manager has a signal.
+    let waits = is_infiniband && state.waits();
+    let (detail, remedy) = match netdev {
+        _ if waits => (
+            "it waits for the subnet manager".to_owned(),
+            fabric::bring_up(device, port.number, true, asks_by),
+        ),
+        Some(netdev) => {
+            let interface = ShellWord::netdev(&netdev.name);
+            let (is, remedy) = match (netdev.up, netdev.members.as_slice()) {
+                (Some(false), _) => (
+                    "is switched off",
+                    step!(
+                        "sudo ip link set dev {} up   # switches it on until the next boot",
+                        interface
+                    ),
+                ),
+                (_, []) => (
+                    signal(netdev.carrier),
+                    step!(
+                        "check the cable and the switch's port; sudo ethtool {}",
+                        interface
+                    ),
+                ),
+                (_, [first, ..]) => (
+                    signal(netdev.carrier),
+                    step!(
+                        "check the cables and the switches' ports; cat /proc/net/bonding/{}; sudo ethtool {}, and so each member",
+                        interface,
+                        ShellWord::netdev(&first.name)
+                    ),
+                ),
+            };
+            (format!("its interface {} {is}", netdev.name), remedy)
+        }
+        None => {
+            let detail = match port.physical.known() {
+                Some(&PhysState::POLLING) => "it looks for a signal",
+                Some(&PhysState::DISABLED) => "it is disabled",
+                Some(&PhysState::LINK_UP) if is_infiniband => {
+                    "its link is up but the port is not: a virtual function that its host holds down"
+                }
+                Some(&PhysState::LINK_UP) => "the cable has a signal",
+                _ => "no signal is known",
+            };
+            let remedy = if is_infiniband {
                 fabric::bring_up(device, port.number, false, None)
             } else {
                 "check the cable and the switch's port; sudo dmesg | tail -50".into()
-            },
-        );
-    };
-    let interface = ShellWord::netdev(&netdev.name);
-    if netdev.up == Some(false) {
-        let text = format!(
-            "{name} is {}: its interface {} is switched off",
-            word(state),
-            netdev.name
-        );
-        let remedy = step!(
-            "sudo ip link set dev {} up   # switches it on until the next boot",
-            interface
-        );
-        if port.in_use {
-            out.fail(name, text, why, remedy);
-        } else {
-            out.warn(name, text, why, remedy);
+            };
+            (detail.to_owned(), remedy)
         }
-        return out.alias(&netdev.name);
+    };
+    let text = format!("{name} is {}: {detail}", word(state));
+    if is_off && !waits && !port.in_use {
+        out.warn(name, text, why, remedy);
+    } else {
+        out.fail(name, text, why, remedy);
     }
-    let signal = match netdev.carrier {
+    out.alias(netdev.map_or("", |netdev| &netdev.name));
+}
+
+fn signal(carrier: Option<bool>) -> &'static str {
+    match carrier {
         Some(false) => "has no signal",
         Some(true) => "has a signal",
         None => "is switched on",
-    };
-    out.fail(
-        name,
-        format!("{name} is {}: its interface {} {signal}", word(state), netdev.name),
-        why,
-        match netdev.members.as_slice() {
-            [] => step!("check the cable and the switch's port; sudo ethtool {}", interface),
-            [first, ..] => step!(
-                "check the cables and the switches' ports; cat /proc/net/bonding/{}; sudo ethtool {}, and so each member",
-                interface,
-                ShellWord::netdev(&first.name)
-            ),
-        },
-    );
-    out.alias(&netdev.name);
+    }
 }
 
 fn word(state: PortState) -> &'static str {
@@ -306,23 +288,14 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
         }
         for (rate, places) in slower {
             let (device, port) = places[0];
-            let slow: Vec<String> = places
-                .into_iter()
-                .map(|(device, port)| port_name(device, port))
-                .collect();
+            let run = if places.len() == 1 { "runs" } else { "run" };
+            let others = if fastest == 1 { "another" } else { "others" };
+            let slow = places.into_iter().map(|(device, port)| port_name(device, port));
+            let slow = names(&slow.collect::<Vec<_>>());
+            let (rate, best) = (in_words(rate), in_words(best));
             out.warn(
-                &names(&slow),
-                format!(
-                    "{} at {}, {} of its kind at {}",
-                    if slow.len() == 1 {
-                        format!("{} runs", slow[0])
-                    } else {
-                        format!("{} run", names(&slow))
-                    },
-                    in_words(rate),
-                    if fastest == 1 { "another" } else { "others" },
-                    in_words(best)
-                ),
+                &slow,
+                format!("{slow} {run} at {rate}, {others} of its kind at {best}"),
                 "A collective runs at the speed of its slowest NIC.",
                 if *layer == Some("InfiniBand") {
                     fabric::speed_up(&device.name, port.number)
@@ -338,9 +311,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
         }
     }
     // The number of ports is left out: a port that is down has its own line.
-    let mut speeds: Vec<u64> = groups.values().flatten().map(|(_, rate)| *rate).collect();
-    speeds.sort_unstable();
-    speeds.dedup();
+    let speeds = distinct(groups.values().flatten().map(|(_, rate)| *rate));
     if out.is_empty() && !speeds.is_empty() {
         let several = speeds.len() > 1;
         let speeds: Vec<String> = speeds.into_iter().map(in_words).collect();

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::traffic::Traffic;
-use crate::LabError;
+use crate::{LabError, cannot};
 
 /// How often programs are looked at.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ impl Ending {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(LabError::Signals)?;
+            .map_err(|error| cannot("handle signals", &error))?;
         let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
         // Under nohup(1) SIGHUP is ignored, and that is what the user asked for.
         if !is_ignored(
@@ -38,7 +38,7 @@ impl Ending {
         drop(context);
         Ok(Self {
             runtime,
-            signals: signals.map_err(LabError::Signals)?,
+            signals: signals.map_err(|error| cannot("handle signals", &error))?,
             seconds,
         })
     }

@@ -9,7 +9,6 @@ mod scenario;
 mod traffic;
 mod view;
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,12 +20,13 @@ pub(super) use self::scenario::{Scenario, Wire};
 use self::traffic::Traffic;
 pub(super) use self::view::view;
 use super::disk::MODULES;
-use super::down::{self, Which};
+use super::down::Which;
 use super::host::{Host, Interface, Switch};
 use super::say::Printer;
-use super::state::{DISK as DISK_NAME, DiskModule, Made, MadeDevice, MadeDisk, MadeInterface};
-use super::store::{Locked, Store};
-use super::{LabError, RunArgs, ours, up};
+use super::state::{DISK as DISK_NAME, DiskModule, MadeDisk};
+use super::store::Store;
+use super::work::Work;
+use super::{LabError, RunArgs};
 use rdmatop_base::text;
 
 /// What `--view` waits for.
@@ -68,206 +68,135 @@ pub(super) fn run_scenario(
     // From here on a signal makes rdmatop take down what is made by then.
     let mut ending = Ending::new(args.seconds.map(|seconds| Duration::from_secs(seconds.into())))?;
     let locked = store.lock()?;
-    let mut lab = Lab::enter(host, &locked, args, say)?;
+    let mut work = Work::begin(host, &locked, say)?;
+    enter(&mut work, args.force)?;
     let mut switch = None;
-    let ran = lab.make(host, scenario, &mut switch, say).and_then(|disk| {
+    let ran = make(&mut work, scenario, &mut switch).and_then(|disk| {
         let mut traffic = Traffic::start(scenario, &programs, disk.as_deref(), args.quiet)?;
-        introduce(scenario, args, say);
+        introduce(scenario, args, work.say);
         let ran = ending.wait(&mut traffic);
         // The programs end before their devices go.
         traffic.end();
         ran
     });
-    let left = if args.quiet {
-        lab.leave(host, &mut Printer::new(&mut io::sink()))
-    } else {
-        lab.leave(host, say)
-    };
+    let left = leave(work);
     // Only now: the kernel would remove the devices at the same time as we do.
     drop(switch);
     ran.and(left)
 }
 
 fn introduce(scenario: &Scenario, args: &RunArgs, say: &mut Printer<'_>) {
-    if !args.quiet {
-        say.line(format_args!("{}: {}", scenario.name, scenario.what));
-        say.line(format_args!("Look: {}", scenario.look));
-        say.line(format_args!(
-            "In another terminal: sudo rdmatop; this one shows what the programs say."
-        ));
-    }
+    say.line(format_args!("{}: {}", scenario.name, scenario.what));
+    say.line(format_args!("Look: {}", scenario.look));
+    say.line(format_args!(
+        "In another terminal: sudo rdmatop; this one shows what the programs say."
+    ));
     match args.seconds {
         Some(seconds) => say.line(format_args!("{RUNS} for {seconds} s; Ctrl-C ends it before")),
         None => say.line(format_args!("{RUNS} until Ctrl-C")),
     }
 }
 
-/// What is made, and the right to make and remove it.
-struct Lab<'a> {
-    locked: &'a Locked<'a>,
-    made: Made,
-    quiet: bool,
+/// Refuses a machine with RDMA devices of its own, and removes what an earlier run left.
+fn enter(work: &mut Work<'_, '_>, force: bool) -> Result<(), LabError> {
+    let devices = work.host.devices()?;
+    let own: Vec<String> = devices
+        .iter()
+        .filter(|device| !device.software)
+        .map(|device| device.name.to_string())
+        .collect();
+    if !own.is_empty() && !force {
+        return Err(LabError::OwnDevices(text::names(&own)));
+    }
+    work.remove(Which::Run)
 }
 
-impl<'a> Lab<'a> {
-    /// Refuses a machine with RDMA devices of its own, and removes what an earlier run left.
-    fn enter(
-        host: &mut dyn Host,
-        locked: &'a Locked<'a>,
-        args: &RunArgs,
-        say: &mut Printer<'_>,
-    ) -> Result<Self, LabError> {
-        let boot = host.boot();
-        let made = locked.load()?.filter(|made| made.may_be_of(&boot));
-        let mut lab = Self {
-            locked,
-            made: made.unwrap_or_else(|| Made::new(&boot)),
-            quiet: args.quiet,
-        };
-        let devices = host.devices()?;
-        let own: Vec<String> = devices
-            .iter()
-            .filter(|device| !device.software)
-            .map(|device| device.name.to_string())
-            .collect();
-        if !own.is_empty() && !args.force {
-            return Err(LabError::OwnDevices(text::names(&own)));
-        }
-        down::remove(host, locked, &mut lab.made, Which::Run, say)?;
-        Ok(lab)
-    }
-
-    fn save(&self) -> Result<(), LabError> {
-        self.locked.save(&self.made)
-    }
-
-    /// Makes the devices of a scenario, on one switch.
-    fn make(
-        &mut self,
-        host: &mut dyn Host,
-        scenario: &Scenario,
-        switch: &mut Option<Switch>,
-        say: &mut Printer<'_>,
-    ) -> Result<Option<PathBuf>, LabError> {
-        let locked = self.locked;
-        up::load_rxe(host, &mut self.made, &mut |made| locked.save(made), say)?;
-        ours::compare(host, &mut self.made)?;
-        self.save()?;
-        let switch = match scenario.wire {
-            Wire::None => None,
-            _ => Some(&*switch.insert(host.new_switch()?)),
-        };
-        for number in 0..scenario.ports {
-            let netdev = self.port(host, switch, number, scenario.mtu)?;
-            self.device(host, &netdev, number)?;
-            if !self.quiet {
-                say.line(format_args!("made lab{number} on {}", netdev.name));
-            }
-            if number == 0 && matches!(scenario.wire, Wire::Loses(_) | Wire::Reorders(_)) {
-                host.disturb(&netdev, scenario.wire)?;
-            }
-        }
-        for number in 0..scenario.ports {
-            host.await_device(&format!("lab{number}"))?;
-        }
-        scenario.has_disk().then(|| self.disk(host, say)).transpose()
-    }
-
-    /// Makes the disk behind `lab0`.
-    fn disk(&mut self, host: &mut dyn Host, say: &mut Printer<'_>) -> Result<PathBuf, LabError> {
-        let name = host.new_address().into_iter().map(|byte| format!("{byte:02x}"));
-        let name = format!("{DISK_NAME}{}", name.collect::<String>());
-        let [.., high, low] = host.new_address();
-        let absent = |name: &&str| host.module_inode(name).is_none();
-        let modules = MODULES.into_iter().filter(absent).map(|name| DiskModule {
-            name: name.into(),
-            inode: None,
-        });
-        let modules = modules.collect();
-        let disk = MadeDisk {
-            name,
-            // A high number: people give low ones.
-            port: u16::from_be_bytes([high, low]) | 1 << 15,
-            netdev: "labnet0".into(),
-            modules,
-        };
-        self.made.disk = Some(disk.clone());
-        self.save()?;
-        host.load_disk_modules()?;
-        for module in self.made.disk.iter_mut().flat_map(|disk| &mut disk.modules) {
-            module.inode = host.module_inode(&module.name);
-        }
-        self.save()?;
-        let path = host.make_disk(&disk, "lab0")?;
-        if !self.quiet {
-            say.line(format_args!("made {} through lab0", path.display()));
-        }
-        Ok(path)
-    }
-
-    fn port(
-        &mut self,
-        host: &mut dyn Host,
-        switch: Option<&Switch>,
-        number: u8,
-        mtu: u32,
-    ) -> Result<Interface, LabError> {
-        let name = format!("labnet{number}");
-        if host.interfaces().iter().any(|interface| interface.name == *name) {
-            return Err(LabError::Taken(name));
-        }
-        let address = host.new_address();
-        self.made.interfaces.push(MadeInterface {
-            name: name.clone(),
-            address,
-            found: None,
-            run: true,
-        });
-        self.save()?;
-        let added = match switch {
-            Some(switch) => host.add_port(switch, &name, address, mtu),
-            None => host.add_inside(&name, address),
-        };
-        ours::compare(host, &mut self.made)?;
-        self.save()?;
-        added?;
-        let present = host.interfaces();
-        let mut ours = self.made.interfaces.iter().filter(|ours| ours.name == name);
-        let found = ours.find_map(|ours| ours::interface(ours, &present));
-        found.cloned().ok_or(LabError::NoInterface(name))
-    }
-
-    fn device(&mut self, host: &mut dyn Host, netdev: &Interface, number: u8) -> Result<(), LabError> {
+/// Makes the devices of a scenario, on one switch, and the disk behind the first of them.
+fn make(
+    work: &mut Work<'_, '_>,
+    scenario: &Scenario,
+    switch: &mut Option<Switch>,
+) -> Result<Option<PathBuf>, LabError> {
+    work.load_rxe()?;
+    let switch = match scenario.wire {
+        Wire::None => None,
+        _ => Some(&*switch.insert(work.host.new_switch()?)),
+    };
+    for number in 0..scenario.ports {
+        let netdev = port(work, switch, number, scenario.mtu)?;
         let name = format!("lab{number}");
-        let present = host.devices()?;
-        if present.iter().any(|device| device.name == *name) {
+        if work.host.devices()?.iter().any(|device| device.name == *name) {
             return Err(LabError::Taken(name));
         }
-        self.made.devices.push(MadeDevice {
-            name: name.clone(),
-            netdev: netdev.name.to_string(),
-            netdev_index: netdev.index,
-            before: present.iter().map(|device| device.index).collect(),
-            found: None,
-            run: true,
-        });
-        self.save()?;
-        let added = host.add_device(&name, netdev);
-        ours::compare(host, &mut self.made)?;
-        self.save()?;
-        added
-    }
-
-    /// Removes what was made; rdma_rxe too if the lab loaded it and `lab up` made nothing since.
-    fn leave(mut self, host: &mut dyn Host, say: &mut Printer<'_>) -> Result<(), LabError> {
-        down::remove(host, self.locked, &mut self.made, Which::Run, say)?;
-        if self.made.devices.is_empty()
-            && self.made.interfaces.is_empty()
-            && let Some(module) = self.made.module.take()
-        {
-            down::module(host, &module, say)?;
-            self.save()?;
+        work.add_device(&name, &netdev, true)?;
+        if number == 0 && matches!(scenario.wire, Wire::Loses(_) | Wire::Reorders(_)) {
+            work.host.disturb(&netdev, scenario.wire)?;
         }
-        Ok(())
     }
+    for number in 0..scenario.ports {
+        work.host.await_device(&format!("lab{number}"))?;
+    }
+    scenario.has_disk().then(|| disk(work)).transpose()
+}
+
+/// Makes the disk behind `lab0`.
+fn disk(work: &mut Work<'_, '_>) -> Result<PathBuf, LabError> {
+    let name = work.host.new_address().map(|byte| format!("{byte:02x}"));
+    let [.., high, low] = work.host.new_address();
+    let absent = MODULES
+        .into_iter()
+        .filter(|name| work.host.module_inode(name).is_none());
+    let module = |name: &str| DiskModule {
+        name: name.into(),
+        inode: None,
+    };
+    let disk = MadeDisk {
+        name: format!("{DISK_NAME}{}", name.concat()),
+        // A high number: people give low ones.
+        port: u16::from_be_bytes([high, low]) | 1 << 15,
+        netdev: "labnet0".into(),
+        modules: absent.map(module).collect(),
+    };
+    work.made.disk = Some(disk.clone());
+    work.save()?;
+    work.host.load_disk_modules()?;
+    for module in work.made.disk.iter_mut().flat_map(|disk| &mut disk.modules) {
+        module.inode = work.host.module_inode(&module.name);
+    }
+    work.save()?;
+    let path = work.host.make_disk(&disk, "lab0")?;
+    work.say
+        .line(format_args!("made {} through lab0", path.display()));
+    Ok(path)
+}
+
+fn port(
+    work: &mut Work<'_, '_>,
+    switch: Option<&Switch>,
+    number: u8,
+    mtu: u32,
+) -> Result<Interface, LabError> {
+    let name = format!("labnet{number}");
+    if work
+        .host
+        .interfaces()
+        .iter()
+        .any(|interface| interface.name == *name)
+    {
+        return Err(LabError::Taken(name));
+    }
+    work.add_interface(&name, true, &|host, address| match switch {
+        Some(switch) => host.add_port(switch, &name, address, mtu),
+        None => host.add_inside(&name, address),
+    })?;
+    work.interface(&name)
+}
+
+/// Removes what was made; rdma_rxe too if the lab loaded it and `lab up` made nothing since.
+fn leave(mut work: Work<'_, '_>) -> Result<(), LabError> {
+    work.remove(Which::Run)?;
+    if work.made.devices.is_empty() && work.made.interfaces.is_empty() {
+        work.unload_rxe()?;
+    }
+    Ok(())
 }

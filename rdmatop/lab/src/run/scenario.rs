@@ -30,7 +30,7 @@ pub(crate) enum Wire {
     /// One in so many overtakes those of the millisecond before it.
     Reorders(u32),
 }
-use Wire::{Clean, Loses, Reorders};
+use Wire::{Loses, Reorders};
 
 /// An argument: the NVMe disk that the kernel reaches through `lab0`.
 pub(super) const DISK: &str = "DISK";
@@ -46,6 +46,17 @@ const JUMBO: u32 = 4200;
 /// The MTU that an interface has as a rule.
 const USUAL: u32 = 1500;
 
+/// What most scenarios have: one port, with large packets that all arrive.
+const PLAIN: Scenario = Scenario {
+    name: "",
+    what: "",
+    look: "",
+    ports: 1,
+    mtu: JUMBO,
+    wire: Wire::Clean,
+    traffic: &[],
+};
+
 /// In the order of `--list`: from what is healthy to what is wrong.
 pub(super) const ALL: &[Scenario] = &[
     Scenario {
@@ -54,9 +65,8 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 1 (Processes) shows `pingpong` and `pong` with the same rate of work requests, and tab 2 (QPs) one RC QP in \
                RTS for each, which names the other as its peer. Tab 7 (Findings) stays empty: this is what healthy looks like.",
         ports: 2,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("pingpong", &["-d", "lab0", "-p", "lab1"])],
+        ..PLAIN
     },
     Scenario {
         name: "ring-allreduce",
@@ -65,12 +75,11 @@ pub(super) const ALL: &[Scenario] = &[
                before. Each rank finishes 6 sends a round, 2(N-1) for N = 4, and tab 3 (Devices) shows all four devices carry \
                the same.",
         ports: 4,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[(
             "ring-allreduce",
             &["-d", "lab0,lab1,lab2,lab3", "-n", "4", "-b", "1048576"],
         )],
+        ..PLAIN
     },
     Scenario {
         name: "rnr",
@@ -79,9 +88,8 @@ pub(super) const ALL: &[Scenario] = &[
                and not the one that waits. In tab 2 (QPs) the sender's QP waits for its receiver (RNR) while it finishes 50 \
                messages a second.",
         ports: 2,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-b", "4096", "-l", "20"])],
+        ..PLAIN
     },
     Scenario {
         name: "dead-peer",
@@ -89,9 +97,8 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 2 (QPs) shows the receiver's QP go, and the sender's QP stay in RTS: it sends the same packets again and \
                finishes nothing, for ever, because retry_cnt is 7. Tab 7 (Findings) says `peer-gone` some seconds later.",
         ports: 2,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write", "-k", "5"])],
+        ..PLAIN
     },
     Scenario {
         name: "rails",
@@ -100,9 +107,8 @@ pub(super) const ALL: &[Scenario] = &[
                the kernel counts packets alone; from Linux 7 on it counts bytes, and then only if half of the link's rate is \
                reached.",
         ports: 5,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab4", "-o", "write"])],
+        ..PLAIN
     },
     Scenario {
         name: "funnel",
@@ -111,7 +117,6 @@ pub(super) const ALL: &[Scenario] = &[
                s: all peers have the address of one NIC.",
         ports: 5,
         mtu: USUAL,
-        wire: Clean,
         // Paced: it is who receives that matters, and not how much.
         traffic: &[
             (
@@ -131,6 +136,7 @@ pub(super) const ALL: &[Scenario] = &[
                 &["-d", "lab3", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
             ),
         ],
+        ..PLAIN
     },
     Scenario {
         name: "loss",
@@ -138,9 +144,9 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 2 (QPs) shows retransmissions of the sender's QP, and tab 3 (Devices) the retries of lab0. Tab 7 (Findings) \
                says `loss` after 8 s, with how often the sender starts again.",
         ports: 2,
-        mtu: JUMBO,
         wire: Loses(100),
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+        ..PLAIN
     },
     Scenario {
         name: "reorder",
@@ -149,7 +155,6 @@ pub(super) const ALL: &[Scenario] = &[
                as behind a switch that spreads one QP over several links. Tab 7 (Findings) says `loss` after 8 s, because a \
                NIC cannot tell the two apart.",
         ports: 2,
-        mtu: JUMBO,
         wire: Reorders(100),
         // Messages of one packet: on Linux 6.1 a larger one ended as an invalid request when it was sent
         // again from its middle.
@@ -157,6 +162,7 @@ pub(super) const ALL: &[Scenario] = &[
             "stream",
             &["-d", "lab0", "-p", "lab1", "-o", "write", "-b", "4096"],
         )],
+        ..PLAIN
     },
     Scenario {
         name: "mtu",
@@ -166,51 +172,43 @@ pub(super) const ALL: &[Scenario] = &[
                Gb/s and more.",
         ports: 2,
         mtu: USUAL,
-        wire: Clean,
         traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+        ..PLAIN
     },
     Scenario {
         name: "churn",
         what: "one process registers and deregisters a buffer, one makes and destroys a QP, as fast as they can",
         look: "Tab 4 (Verbs) shows how many reg_mr and create_qp there are each second, how long they take, and who calls. Tab 7 \
                (Findings) says `mr-churn` and `qp-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[
             ("misuse", &["-d", "lab0", "mr-churn"]),
             ("misuse", &["-d", "lab0", "qp-churn"]),
         ],
+        ..PLAIN
     },
     Scenario {
         name: "leak",
         what: "a process makes eight QPs each second and destroys none",
         look: "Tab 1 (Processes) shows the number of QPs of `misuse` grow while it moves nothing. Tab 7 (Findings) says \
                `qp-leak` once it grew by 32.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("misuse", &["-d", "lab0", "qp-leak"])],
+        ..PLAIN
     },
     Scenario {
         name: "memlock",
         what: "a user without rights registers 1 MiB with a limit of 8 KiB of locked memory, ten times a second",
         look: "Tab 7 (Findings) says `verb-fails`: reg_mr of `misuse` with ENOMEM, and the limit to raise. Tab 4 (Verbs) shows \
                that each call fails.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("misuse", &["-d", "lab0", "memlock"])],
+        ..PLAIN
     },
     Scenario {
         name: "gid",
         what: "a process connects its QP by an index of the GID table that is empty, ten times a second",
         look: "Tab 7 (Findings) says `verb-fails`: modify_qp of `misuse` with ENODATA, the `No data available` that NCCL prints. \
                Tab 2 (QPs) shows its QP stay in INIT, before the step to RTR that needs the GID.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("misuse", &["-d", "lab0", "gid"])],
+        ..PLAIN
     },
     Scenario {
         name: "storm",
@@ -218,25 +216,21 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 5 (Trace) shows create, RESET->INIT, INIT->RTR, RTR->RTS and destroy of each QP, and tab 4 (Verbs) how long each \
                step takes. The header on tab 1 counts the events that were lost, none with the default ring buffer, and after 10 s \
                tab 7 (Findings) says `qp-churn`, because jobs that start destroy none.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[
             ("misuse", &["-d", "lab0", "storm"]),
             ("misuse", &["-d", "lab0", "storm"]),
             ("misuse", &["-d", "lab0", "storm"]),
             ("misuse", &["-d", "lab0", "storm"]),
         ],
+        ..PLAIN
     },
     Scenario {
         name: "tcp-fallback",
         what: "a job with NCCL's library mapped moves its data by TCP beside an idle RDMA device",
         look: "Tab 7 (Findings) says `tcp-fallback` after some seconds: the process, its rate and the setting to look at. Tab 1 \
                (Processes) shows the job first, with TCP and its rate in place of a reason, and no QP.",
-        ports: 1,
-        mtu: JUMBO,
-        wire: Clean,
         traffic: &[("tcp-fallback", &[])],
+        ..PLAIN
     },
     Scenario {
         name: "nvme",
@@ -244,10 +238,10 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 1 (Processes) shows the kernel at work and no process: `[rdma_cm]`, by which it made its QPs, or `[nvme_rdma]` \
                and `[nvmet_rdma]` where rdmatop ran before. Tab 2 (QPs) shows both ends of two connections on lab0, one for \
                administration and one for data, and tab 7 (Findings) stays empty.",
-        ports: 1,
         mtu: USUAL,
         wire: Wire::None,
         traffic: &[("disk", &[DISK])],
+        ..PLAIN
     },
 ];
 

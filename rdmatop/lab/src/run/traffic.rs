@@ -5,17 +5,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use super::scenario::{DISK, Scenario};
-use crate::LabError;
+use crate::work::wait;
+use crate::{LabError, cannot};
 
 /// How long programs may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(3);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Programs that run; killed when this is dropped.
 #[derive(Debug)]
@@ -40,10 +39,7 @@ pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<Pa
             let paths = beside.iter().map(|(above, below)| above.join(below));
             let looked = dir.map_or_else(|| paths.collect(), |dir| vec![dir.to_path_buf()]);
             let looked: Vec<String> = looked.iter().map(|dir| dir.display().to_string()).collect();
-            LabError::NoProgram {
-                program,
-                looked: looked.join(", "),
-            }
+            LabError::NoProgram(program, looked.join(", "))
         })
     };
     scenario.traffic.iter().map(find).collect()
@@ -102,10 +98,8 @@ impl Traffic {
                 command.stdout(Stdio::null()).stderr(Stdio::null());
             }
             end_with_parent(&mut command, Signal::KILL);
-            let child = command.spawn().map_err(|error| LabError::Start {
-                program: path.display().to_string(),
-                reason: error.to_string(),
-            })?;
+            let child = command.spawn();
+            let child = child.map_err(|error| cannot(format!("start {}", path.display()), &error))?;
             traffic.programs.push((program, child));
         }
         Ok(traffic)
@@ -119,7 +113,7 @@ impl Traffic {
                 Ok(Some(status)) => status.to_string(),
                 Err(error) => error.to_string(),
             };
-            Some(LabError::Ended { program, how })
+            Some(LabError::Ended(program, how))
         })
     }
 
@@ -130,17 +124,11 @@ impl Traffic {
                 signal(child, Signal::TERM);
             }
         }
-        let last = Instant::now() + GRACE;
-        while Instant::now() < last {
-            if self
-                .programs
-                .iter_mut()
-                .all(|(_, child)| matches!(child.try_wait(), Ok(Some(_))))
-            {
-                break;
-            }
-            thread::sleep(BETWEEN_LOOKS);
-        }
+        let mut all_ended = || {
+            let mut children = self.programs.iter_mut().map(|(_, child)| child.try_wait());
+            children.all(|ended| matches!(ended, Ok(Some(_)))).then_some(())
+        };
+        wait(GRACE, &mut all_ended);
     }
 }
 

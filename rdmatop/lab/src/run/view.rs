@@ -2,18 +2,18 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use super::RUNS;
 use super::ending::Ending;
 use super::traffic::{end_with_parent, signal};
-use crate::{LabError, RunArgs};
+use crate::work::wait;
+use crate::{LabError, RunArgs, cannot};
 
 /// How long a child may take to end: the scenario takes its devices down, the view detaches its programs.
 const GRACE: Duration = Duration::from_secs(30);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Runs both until one of them ends.
 pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
@@ -61,10 +61,7 @@ pub(crate) fn view(args: &RunArgs) -> Result<ExitCode, LabError> {
 }
 
 fn failed(error: &std::io::Error) -> LabError {
-    LabError::Start {
-        program: "rdmatop".into(),
-        reason: error.to_string(),
-    }
+    cannot("start rdmatop", error)
 }
 
 /// Waits for the line that says that the scenario runs; the rest of its output is dropped.
@@ -87,10 +84,7 @@ fn end(child: &mut Child) {
     if alive(child) {
         signal(child, Signal::TERM);
     }
-    let last = Instant::now() + GRACE;
-    while alive(child) && Instant::now() < last {
-        thread::sleep(BETWEEN_LOOKS);
-    }
+    wait(GRACE, || (!alive(child)).then_some(()));
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -16,15 +16,15 @@
 //! up to 2.30 only. What PyTorch prints is of published logs.
 //!
 //! What other libraries print of the same network is in `others.rs`. `docs/nccl-messages.md` is made of these
-//! tables.
+//! tables, but for its first column: a line for each entry, which tests hold it to.
 
 /// A table of messages. Each has its id, its kind, what it means and what to do next; then its spellings,
-/// for each the versions that print it, how it is recognised, and a line of it. A spelling is an [`Entry`].
+/// for each the versions that print it, and how it is recognised. A spelling is an [`Entry`].
 macro_rules! messages {
     ($(
         $id:literal $kind:ident means $means:expr;
         next $next:expr;
-        $(in $versions:tt: $pattern:expr => $example:expr;)+
+        $(in $versions:tt: $pattern:expr;)+
     )*) => {
         &[$($($crate::dictionary::Entry {
             id: $id,
@@ -33,10 +33,11 @@ macro_rules! messages {
             kind: $crate::dictionary::Kind::$kind,
             means: $means,
             next: $next,
-            example: $example,
         },)+)*]
     };
 }
+
+use serde::Serialize;
 
 mod network;
 mod others;
@@ -49,7 +50,8 @@ mod verbs;
 mod tests;
 
 /// What a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The job fails because of it, or will fail.
     Fault,
@@ -59,18 +61,6 @@ pub enum Kind {
     Choice,
     /// The message names something slow, or worth knowing.
     Note,
-}
-
-impl Kind {
-    /// The kind in one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fault => "fault",
-            Self::Follows => "follows",
-            Self::Choice => "choice",
-            Self::Note => "note",
-        }
-    }
 }
 
 /// How a message is recognised.
@@ -89,6 +79,16 @@ pub enum Pattern {
     CallResult(u32),
 }
 
+impl Pattern {
+    /// The words that the message begins with.
+    fn first(self) -> &'static str {
+        match self {
+            Self::Text([first, ..]) => first,
+            _ => "",
+        }
+    }
+}
+
 /// One spelling of a message, with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -104,8 +104,6 @@ pub struct Entry {
     pub means: &'static str,
     /// What to do next.
     pub next: &'static str,
-    /// A line that it explains.
-    pub example: &'static str,
 }
 
 impl Entry {
@@ -161,6 +159,14 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         plugins::ENTRIES,
     ];
     tables.into_iter().flatten()
+}
+
+/// How the messages begin that have no head of NCCL's.
+pub(super) fn beginnings() -> impl Iterator<Item = &'static str> {
+    let tables = [results::ENTRIES, others::ENTRIES].into_iter().flatten();
+    tables
+        .map(|entry| entry.pattern.first())
+        .filter(|first| !first.is_empty())
 }
 
 /// The entry for a message, if there is one.

@@ -31,25 +31,49 @@ fn is_below(other: &Entry, than: &Entry) -> bool {
     at(other) > at(than)
 }
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nccl-messages.md");
+
+fn place(entry: &Entry) -> String {
+    match entry.pattern {
+        Pattern::In(place, _) => format!("n:1:1 [0] {place}12 "),
+        _ => String::new(),
+    }
+}
+
+/// Each entry with a line that it explains, from the page, where it is written by hand.
+fn examples() -> Vec<(&'static Entry, String)> {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let row = |row: &str| {
+        let (line, rest) = row.strip_prefix("| `")?.split_once("` | ")?;
+        let id = rest.split(" | ").nth(2)?.trim_matches('`').to_owned();
+        Some((line.replace("\\|", "|"), id))
+    };
+    let rows: Vec<(String, String)> = page.lines().filter_map(row).collect();
+    let example = |entry: &'static Entry| {
+        let is_its = |(line, id): &&(String, String)| {
+            id == entry.id && look_up_in(&place(entry), line).is_some_and(|found| std::ptr::eq(found, entry))
+        };
+        let (line, _) = rows.iter().find(is_its).unwrap_or_else(|| {
+            panic!(
+                "docs/nccl-messages.md has no line that this entry explains; write a row with one: {entry:?}"
+            )
+        });
+        (entry, line.clone())
+    };
+    entries().map(example).collect()
+}
+
 #[test]
 fn each_entry_explains_its_example_and_no_other_entry_does() {
-    for entry in entries() {
-        let place = match entry.pattern {
-            Pattern::In(place, _) => format!("n:1:1 [0] {place}12 "),
-            _ => String::new(),
-        };
-        let found = look_up_in(&place, entry.example);
-        assert!(
-            found.is_some_and(|found| std::ptr::eq(found, entry)),
-            "{entry:?} {found:?}"
-        );
+    for (entry, example) in examples() {
+        let place = place(entry);
         for other in entries().filter(|other| !std::ptr::eq(*other, entry)) {
             assert!(
-                !is_matched(other, entry.example) || is_wider(other, entry) || !place.is_empty(),
+                !is_matched(other, &example) || is_wider(other, entry) || !place.is_empty(),
                 "{} explains the line of {}: {}",
                 other.id,
                 entry.id,
-                entry.example
+                example
             );
         }
     }
@@ -58,7 +82,7 @@ fn each_entry_explains_its_example_and_no_other_entry_does() {
 #[test]
 fn entries_are_whole_and_of_one_kind_per_name() {
     for entry in entries() {
-        let parts = [entry.id, entry.versions, entry.means, entry.next, entry.example];
+        let parts = [entry.id, entry.versions, entry.means, entry.next];
         assert!(
             parts.iter().all(|part| !part.is_empty() && part.trim() == *part),
             "{entry:?}"
@@ -101,10 +125,10 @@ fn entries_are_whole_and_of_one_kind_per_name() {
 /// AMD's GPUs have none of NVIDIA's tools, links and variables.
 #[test]
 fn what_hip_says_is_not_explained_by_nvidia_s_words() {
-    for entry in entries() {
-        let hip = match entry.example.strip_prefix("Cuda failure ") {
+    for (entry, example) in examples() {
+        let hip = match example.strip_prefix("Cuda failure ") {
             Some(rest) => format!("HIP failure {rest}"),
-            None if entry.example.to_lowercase().starts_with("hip") => entry.example.to_owned(),
+            None if example.to_lowercase().starts_with("hip") => example,
             None => continue,
         };
         let place = match entry.pattern {
@@ -203,20 +227,20 @@ fn page() -> String {
     let mut out = String::from(
         "# Messages of NCCL, RCCL, aws-ofi-nccl and libraries beside them\n\n\
          What [`rdmatop nccl-log`](nccl-log.md) knows of what they print when something about the network is wrong. `cargo test` writes this\n\
-         page anew with `RDMATOP_WRITE_DOCS=1`.\n\n\
+         page anew with `RDMATOP_WRITE_DOCS=1`, but for its first column.\n\n\
          A *fault* breaks the job; what *follows* is of a fault that another line or rank has; a *choice* decides which network is used; a\n\
          *note* is slow, or worth knowing. A warning that is not here is shown as it is. The message is an example in the spelling of one\n\
          version; the versions are of all spellings. Of RCCL, \"after ROCm 6.3\" means one of those that came later.\n\n\
          | message | versions | kind | id | means | next |\n|---|---|---|---|---|---|\n",
     );
-    for entry in entries() {
+    for (entry, example) in examples() {
         let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
         let _ = writeln!(
             out,
             "| `{}` | {} | {} | `{}` | {} | {} |",
-            entry.example.replace('|', "\\|"),
+            example.replace('|', "\\|"),
             entry.versions,
-            entry.kind.name(),
+            format!("{:?}", entry.kind).to_lowercase(),
             entry.id,
             cell(entry.means),
             cell(entry.next)
@@ -227,10 +251,9 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_messages_is_that_of_the_tables() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nccl-messages.md");
     if std::env::var_os("RDMATOP_WRITE_DOCS").is_some() {
-        std::fs::write(path, page()).unwrap();
+        std::fs::write(PAGE, page()).unwrap();
     }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
+    let written = std::fs::read_to_string(PAGE).unwrap_or_default();
     assert!(written == page(), "run the test with RDMATOP_WRITE_DOCS=1");
 }

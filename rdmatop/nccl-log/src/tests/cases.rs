@@ -263,8 +263,7 @@ n3:5:6 [0] transport/net_ib/init.cc:90 (ncclIbAsync) NCCL ATTN NET/IB : mlx5_2:1
 [1,4]<stdout>:g7:41:43 [0] include/socket.h:318 NCCL WARN Net : Socket creation failed : Address family not supported by protocol
 [1,4]<stdout>:g7:41:43 [0] NCCL INFO transport/net_ib.cu:407 -> 2
 ",
-        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: g7: what a rank got as another's address is none: the unique ID did not arrive \
-                from the first rank, or a rank sent what another version or plugin reads",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: g7: what a rank got as another's address is none: the unique ID did not arrive from the first rank, or the two use different networks (a plugin, sockets) or versions",
         holds: &[],
         lacks: &[],
     },
@@ -422,7 +421,7 @@ Nov  3 01:02:03 x:61:62 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0
 2026-11-03T01:02:03 y:63:64 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [receive] via NET/Socket/0
 ",
         first: "MIXED: RDMA on 1 NIC (GPUDirect on all), but y on TCP, because NCCL found no usable RDMA device",
-        holds: &["2 hosts: x, y"],
+        holds: &["2 hosts: x and y"],
         lacks: &["01"],
     },
     Case {
@@ -663,7 +662,7 @@ n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/GPUDirectTCPX_v7/
 n:1:1 [0] net_tcpx.cc:1238 NCCL WARN 0x7f01:0x7f02, nic 0, eth1, 192.0.2.1:4711->192.0.2.2:4712 rx ctrl timeout cnt 912, nanos 10000012345
 ",
         first: "TCP: NET/GPUDirectTCPX_v7, because the network plugin GPUDirectTCPX_v7 is TCP",
-        holds: &["has waited for its peer's announcement"],
+        holds: &["or its peer's announcement of one, has not come"],
         lacks: &["FAULT", "without explanation"],
     },
     Case {
@@ -821,7 +820,7 @@ n:1:1 [0] NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, 
 n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
 n:1:1 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer m<4711>
 ",
-        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: another rank closed its connection: it ended or crashed",
+        first: "RDMA: yes, 1 NIC, GPUDirect on all; FAULT: n: another rank's connection was closed or broke: it ended or crashed",
         holds: &["look for the rank that ended first"],
         lacks: &["ARP"],
     },
@@ -832,7 +831,7 @@ n:1:1 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remot
 1: [2026-11-28 03:11:02] x1:70:98 [0] proxy.cc:1507 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable
 srun: error: x2: task 2: Out Of Memory
 ",
-        first: "unknown: no line names the network; FAULT: x1: another rank closed its connection: it ended or crashed (and 1 other fault \
+        first: "unknown: no line names the network; FAULT: x1: another rank's connection was closed or broke: it ended or crashed (and 1 other fault \
                 below)",
         holds: &["remote peer x2<50412>", "a thread of NCCL gave up"],
         lacks: &["without explanation"],
@@ -1028,8 +1027,7 @@ n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ens5,veth7
 n:1:1 [0] NCCL INFO Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/1
 n:1:1 [0] include/socket.h:403 NCCL WARN Connect to fe80::2%veth7<54567> failed : Connection timed out
 ",
-        first: "TCP: NET/Socket on ens5, veth7, and the log does not say why; FAULT: n: a rank gave an address that holds on one \
-                link only (fe80, %interface): NCCL took an interface of containers or of a cable to one host",
+        first: "TCP: NET/Socket on ens5 and veth7, and the log does not say why; FAULT: n: a rank gave an address that holds on one link only (fe80, 169.254): NCCL took an interface of containers, of their services, or of a cable to one host",
         holds: &["^docker,lo,veth,virbr,br-", "(NCCL_SOCKET_IFNAME is ens5,veth7 here)"],
         lacks: &["firewall"],
     },
@@ -1045,7 +1043,7 @@ n:1:1 [0] graph/topo.h:180 NCCL WARN Could not find NET with id 0
 ",
         first: "unknown: no line names the network; FAULT: n: a rank connected to a port that waits for another kind of connection: the \
                 ranks are no longer in step (and 5 other faults below)",
-        holds: &["unset NCCL_ALGO", "unique ID", "after it destroyed it", "WSL2", "NCCL 2.27 or later"],
+        holds: &["unset NCCL_ALGO", "unique ID", "that it destroyed, or that is none", "WSL2", "NCCL 2.27 or later"],
         lacks: &["port scanner", "without explanation"],
     },
     Case {
@@ -1056,7 +1054,7 @@ n:1:9 [0] proxy.cc:1119 NCCL WARN [Service thread] Unknown command 790 from loca
 n:1:9 [0] graph/search.cc:765 NCCL WARN Could not find a path for pattern 4, falling back to simple order
 ",
         first: "LOCAL: a single rank needs no network",
-        holds: &["as a port scanner does", "in the order of their numbers"],
+        holds: &["a port scanner, or a rank of another job or version", "in the order of their numbers"],
         lacks: &["FAULT", "without explanation"],
     },
     Case {
@@ -1115,8 +1113,7 @@ n:1:1 [7] net.cc:579 NCCL WARN Error: network gIB not found.
 n:1:1 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 169.254.20.10<43369> failed : Software caused connection abort
 m:1:1 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found
 ",
-        first: "unknown: no line names the network; FAULT: n: a rank gave an address that holds on one link only (169.254): NCCL took an \
-                interface of a container's own services or of a cable to one host (and 1 other fault below)",
+        first: "unknown: no line names the network; FAULT: n: a rank gave an address that holds on one link only (fe80, 169.254): NCCL took an interface of containers, of their services, or of a cable to one host (and 1 other fault below)",
         holds: &["pod-id-link", "m: the topology that NCCL was given lacks something"],
         lacks: &["firewall", "without explanation"],
     },
@@ -1243,7 +1240,7 @@ n:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth7
 n:1:1 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found
 n:1:1 [0] NCCL INFO init.cc:102 -> 3
 ",
-        first: "unknown: no line names the network; FAULT: n: no network interface matches, so ranks cannot find each other",
+        first: "unknown: no line names the network; FAULT: n: no network interface matches, or none can be listened on, so ranks cannot find each other",
         holds: &["(NCCL_SOCKET_IFNAME is eth7 here)"],
         lacks: &["no RDMA"],
     },
@@ -1371,7 +1368,7 @@ gpu-b: Test NCCL failure common.cu:1005 'remote process exited or there was a ne
 remote peer gpu-a<4711>'
  .. gpu-b pid 2000: Test failure common.cu:844
 ",
-        first: "unknown: no line names the network; FAULT: another rank closed its connection: it ended or crashed",
+        first: "unknown: no line names the network; FAULT: another rank's connection was closed or broke: it ended or crashed",
         holds: &["ncclRemoteError"],
         lacks: &["no line of NCCL"],
     },
@@ -1461,7 +1458,7 @@ g9:22:58 [3] proxy.cc:1485 NCCL WARN [Service thread] Error encountered progress
 g9:22:58 [3] proxy.cc:1495 NCCL WARN [Service thread] Could not receive type from localRank 0, res=3, closed=0
 g9:22:49 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer g8.example<53735>
 ",
-        first: "unknown: no line names the network; FAULT: g9: another rank closed its connection: it ended or crashed (and 1 other fault \
+        first: "unknown: no line names the network; FAULT: g9: another rank's connection was closed or broke: it ended or crashed (and 1 other fault \
                 below)",
         holds: &["g9 (2 times): a thread of NCCL gave up"],
         lacks: &["without explanation"],
@@ -1812,7 +1809,7 @@ q1:7:7 [0] NCCL INFO NET : Using interface eth5:198.51.100.8<0>
 q1:7:7 [0] NCCL INFO NET : Using interface eth4:198.51.100.7<0>
 q1:7:7 [0] NCCL INFO NET/Socket : 2 interfaces found
 ",
-        first: "TCP was chosen (network Socket on eth4, eth5), because libibverbs could not be opened: it is missing in the image (install \
+        first: "TCP was chosen (network Socket on eth4 and eth5), because libibverbs could not be opened: it is missing in the image (install \
                 libibverbs1 and ibverbs-providers)",
         holds: &[],
         lacks: &[],
@@ -1894,7 +1891,7 @@ Last error:
 
 Bootstrap : no socket interface found
 ",
-        first: "unknown: no line names the network; FAULT: no network interface matches, so ranks cannot find each other",
+        first: "unknown: no line names the network; FAULT: no network interface matches, or none can be listened on, so ranks cannot find each other",
         holds: &[],
         lacks: &["no line of NCCL", "2 times"],
     },

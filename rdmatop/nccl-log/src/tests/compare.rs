@@ -130,7 +130,7 @@ fn a_job_that_does_what_its_log_says_agrees_in_one_line() {
         [(
             Agreement::Agrees,
             "rdma",
-            "As the log says, RDMA: 42.0 GB/s on mlx5_0, mlx5_1".to_owned()
+            "As the log says, RDMA: 42.0 GB/s on mlx5_0 and mlx5_1".to_owned()
         )]
     );
     let tcp_job = snapshot(

@@ -132,10 +132,7 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
     };
     let rate = match &facts.rate {
         Some(rate) => rate.honest_bits_per_sec().into(),
-        None => match read::line(&dir.join("rate")) {
-            Reading::Known(_) | Reading::Absent => Reading::Absent,
-            Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),
-        },
+        None => read::line(&dir.join("rate")).and_then(|_| Reading::Absent),
     };
     Port {
         number: facts.port,
@@ -155,12 +152,9 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
 }
 
 fn gids(root: &Root, port: &Path) -> Reading<Vec<PortGid>> {
-    if let Some(gids) = read_gids(root, port, GIDS) {
-        return Reading::Known(gids);
-    }
-    match read::line(&port.join("gids/0")) {
-        Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),
-        Reading::Known(_) | Reading::Absent => Reading::Absent,
+    match read_gids(root, port, GIDS) {
+        Some(gids) => Reading::Known(gids),
+        None => read::line(&port.join("gids/0")).and_then(|_| Reading::Absent),
     }
 }
 

@@ -311,14 +311,7 @@ fn silent(root: &Root, subject: Subject) -> Process {
             Subject::Asked(_) => Reading::Unknown(why()),
             Subject::Own | Subject::Pid(_) => Reading::Absent,
         },
-        may_lock: false,
-        cgroup: None,
-        // `RootFiles::join` and `collect` set them.
-        sharers: Reading::Absent,
-        conf: Reading::Absent,
-        from_conf: 0,
-        nodes: Reading::Absent,
-        sees: Reading::Absent,
-        has_qps: false,
+        // `RootFiles::join` and `collect` set the others.
+        ..Process::default()
     }
 }

@@ -38,6 +38,11 @@ impl Subject {
             Self::Pid(pid) | Self::Asked(pid) => pid,
         }
     }
+
+    /// What the checks need of it: which devices it can open, and what its job finds.
+    fn wants(self) -> (bool, bool) {
+        (!matches!(self, Self::Pid(_)), !matches!(self, Self::Own))
+    }
 }
 
 /// What is found below the root directory of a process, which another user controls. A part that is not asked
@@ -85,13 +90,8 @@ pub(super) fn read(root: &Root, subject: Subject) -> Process {
         } else {
             Reading::Absent
         },
-        // `RootFiles::join` and `collect` set them.
-        sharers: Reading::Absent,
-        conf: Reading::Absent,
-        from_conf: 0,
-        nodes: Reading::Absent,
-        sees: Reading::Absent,
-        has_qps: false,
+        // `RootFiles::join` and `collect` set the others.
+        ..Process::default()
     }
 }
 
@@ -112,37 +112,28 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
         Ok(tree) => tree,
         Err(refusal) => return RootFiles::unread(subject, &read::not_read(&refusal)),
     };
-    match subject {
-        Subject::Own => RootFiles {
-            nodes: nodes(&tree, true),
-            conf: Reading::Absent,
-            sees: Reading::Absent,
+    let (view, job) = subject.wants();
+    let is_own = matches!(subject, Subject::Own);
+    RootFiles {
+        conf: if job { conf(&tree) } else { Reading::Absent },
+        nodes: if view {
+            nodes(&tree, is_own)
+        } else {
+            Reading::Absent
         },
-        Subject::Pid(_) => RootFiles {
-            conf: conf(&tree),
-            nodes: Reading::Absent,
-            sees: sees(&tree),
-        },
-        Subject::Asked(_) => RootFiles {
-            conf: conf(&tree),
-            nodes: nodes(&tree, false),
-            sees: sees(&tree),
-        },
+        sees: if job { sees(&tree) } else { Reading::Absent },
     }
 }
 
 impl RootFiles {
     /// A result in which nothing was read, and why.
     fn unread(subject: Subject, why: &Reading<()>) -> Self {
-        let (conf, view) = (
-            !matches!(subject, Subject::Own),
-            !matches!(subject, Subject::Pid(_)),
-        );
+        let (view, job) = subject.wants();
         let of = |asked: bool| if asked { why.clone() } else { Reading::Absent };
         Self {
-            conf: of(conf).parse(|()| None),
+            conf: of(job).parse(|()| None),
             nodes: of(view).parse(|()| None),
-            sees: of(conf).parse(|()| None),
+            sees: of(job).parse(|()| None),
         }
     }
 

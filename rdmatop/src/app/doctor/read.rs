@@ -64,15 +64,10 @@ fn value(mut raw: &[u8]) -> &[u8] {
 
 /// The content of a one-value file, safe to print; an empty one counts as absent.
 pub(super) fn line(path: &Path) -> Reading<String> {
-    match bytes(path, SMALL) {
-        Reading::Known(raw) => {
-            let line = text::sanitize_bounded(value(&raw), 256);
-            Reading::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
-        }
-        Reading::Absent => Reading::Absent,
-        Reading::Unreadable(why) => Reading::Unreadable(why),
-        Reading::Unknown(why) => Reading::Unknown(why),
-    }
+    bytes(path, SMALL).and_then(|raw| {
+        let line = text::sanitize_bounded(value(&raw), 256);
+        Reading::from(Some(line).filter(|line| !line.is_empty() && !line.starts_with("N/A")))
+    })
 }
 
 /// CPUs from the kernel's list format, `0-3,8`, each once and in order; `None` if it is no such list or a

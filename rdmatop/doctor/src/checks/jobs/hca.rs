@@ -4,7 +4,7 @@ use super::{Job, jobs, value::List};
 use crate::{
     facts::{Facts, Reading},
     line::{Lines, WITH_ROOT},
-    words::{names, port_name, setting},
+    words::{group, names, port_name, setting},
 };
 use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::step;
@@ -74,26 +74,18 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             } else {
                 names(&known)
             };
-            let (has, of, not) = if blind {
-                let has = format!("this machine has {devices}");
-                (has, "of this machine", "this machine does not have")
+            let (who, finds) = if blind {
+                ("this machine", "has")
             } else {
-                let has = format!("the job finds {devices} in /sys");
-                (has, "that the job finds", "the job does not find")
+                ("the job", "finds")
             };
-            let remedy = if blind {
-                step!(
-                    "start the job with devices in {} that this machine has, or without {}",
-                    name,
-                    name
-                )
-            } else {
-                step!(
-                    "start the job with devices in {} that it finds, or without {}",
-                    name,
-                    name
-                )
-            };
+            let remedy = step!(
+                "start the job with devices in {} that {} {}, or without {}",
+                name,
+                who,
+                finds,
+                name
+            );
             let takes_none = used.is_empty() && !list.entries.iter().any(|(entry, _)| is_interface(entry));
             let lacks_some = !missing.is_empty() && !list.not;
             if blind && facts.host.exclusive && (takes_none || lacks_some) {
@@ -113,15 +105,18 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
             } else if takes_none {
                 out.fail(
                     subject,
-                    format!("{subject}: {} takes no RDMA device {of}", setting(name, value)),
-                    format!("The job uses TCP, or ends at its start; {has}."),
+                    format!(
+                        "{subject}: {} takes no RDMA device that {who} {finds}",
+                        setting(name, value)
+                    ),
+                    format!("The job uses TCP, or ends at its start; {who} {finds} {devices}."),
                     remedy,
                 );
             } else if lacks_some {
                 out.warn(
                     subject,
-                    format!("{subject}: {name} names {}, which {not}", names(&missing)),
-                    format!("The job uses fewer NICs than it was meant to; {has}."),
+                    format!("{subject}: {name} names {}, which {who} lacks", names(&missing)),
+                    format!("The job uses fewer NICs than it was meant to; {who} {finds} {devices}."),
                     remedy,
                 );
             } else if !used.is_empty() {
@@ -155,10 +150,7 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                     None => fine.push(port),
                     // NCCL (`ncclIbInit`) and UCX use no port that is not ACTIVE.
                     Some(_) if !active => {}
-                    Some(why) => match bad.iter_mut().find(|(known, _)| *known == why) {
-                        Some((_, ports)) => ports.push(port),
-                        None => bad.push((why, vec![port])),
-                    },
+                    Some(why) => group(&mut bad, why, port),
                 }
             }
             let subject = &job.subject;

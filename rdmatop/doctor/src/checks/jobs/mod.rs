@@ -10,7 +10,7 @@ use super::limits::subject;
 use crate::{
     facts::{Facts, Process, Reading},
     line::{Lines, WITH_ROOT},
-    words::{count, names as names_of, setting},
+    words::{count, group, names as names_of, setting},
 };
 use rdmatop_base::{
     step::step,
@@ -69,10 +69,7 @@ fn jobs(facts: &Facts) -> Vec<Job<'_>> {
         };
         let settings: Settings<'_> = environ.iter().filter(|(name, _)| shared(name)).collect();
         let key = (settings, &process.sees);
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, processes)) => processes.push(process),
-            None => groups.push((key, vec![process])),
-        }
+        group(&mut groups, key, process);
     }
     groups
         .into_iter()

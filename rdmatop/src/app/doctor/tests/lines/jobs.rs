@@ -284,11 +284,11 @@ fn settings_of_jobs_are_held_to_the_machine() {
         ),
         (
             "NCCL_IB_HCA=mlx5_9",
-            format!("Fail job.devices {PID}: NCCL_IB_HCA=mlx5_9 takes no RDMA device of this machine"),
+            format!("Fail job.devices {PID}: NCCL_IB_HCA=mlx5_9 takes no RDMA device that this machine has"),
         ),
         (
             "NCCL_IB_HCA==mlx5_1,mlx5_9",
-            format!("Warn job.devices {PID}: NCCL_IB_HCA names mlx5_9, which this machine does not have"),
+            format!("Warn job.devices {PID}: NCCL_IB_HCA names mlx5_9, which this machine lacks"),
         ),
         (
             "NCCL_IB_HCA=^mlx5_1",
@@ -300,7 +300,9 @@ fn settings_of_jobs_are_held_to_the_machine() {
         ),
         (
             "UCX_NET_DEVICES=mlx5_9:1",
-            format!("Fail job.devices {PID}: UCX_NET_DEVICES=mlx5_9:1 takes no RDMA device of this machine"),
+            format!(
+                "Fail job.devices {PID}: UCX_NET_DEVICES=mlx5_9:1 takes no RDMA device that this machine has"
+            ),
         ),
         (
             "NVSHMEM_HCA_LIST=mlx5_0:1,mlx5_1:1",
@@ -440,7 +442,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     let line = "Fail PID 4711 (python3): NCCL_IB_HCA==mlx5_12 takes no RDMA device";
     assert_eq!(
         of_check("job.devices", &facts),
-        [format!("{line} of this machine")]
+        [format!("{line} that this machine has")]
     );
     facts.host.exclusive = true;
     assert_eq!(
@@ -477,7 +479,7 @@ fn a_pod_has_the_devices_that_it_sees_and_not_the_machines() {
     facts.processes[0].environ = Reading::Known(vec![some]);
     assert_eq!(
         of_check("job.devices", &facts),
-        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which the job does not find"]
+        ["Warn PID 4712 (python3): NCCL_IB_HCA names mlx5_12, which the job lacks"]
     );
 }
 

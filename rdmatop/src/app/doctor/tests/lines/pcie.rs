@@ -109,7 +109,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     });
     assert_eq!(
         line,
-        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF, open NVIDIA module)"]
+        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF)"]
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
