@@ -131,14 +131,6 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The directory name under which sysfs shows a kernel object with this name.
-///
-/// `kobject_set_name_vargs` (lib/kobject.c) replaces every `/` by `!`, so the RDMA device `foo/bar` lives in
-/// `/sys/class/infiniband/foo!bar`.
-pub fn sysfs_name(name: &str) -> String {
-    name.replace('/', "!")
-}
-
 /// The longest prefix of `s` that has at most `max_bytes` bytes and ends between characters.
 pub fn cut(s: &str, max_bytes: usize) -> &str {
     &s[..s.floor_char_boundary(max_bytes)]
@@ -437,12 +429,6 @@ mod tests {
         ] {
             assert_eq!(sanitize(s.as_bytes()), s);
         }
-    }
-
-    #[test]
-    fn a_slash_becomes_a_bang_as_in_the_kernel() {
-        assert_eq!(sysfs_name("foo/bar/baz"), "foo!bar!baz");
-        assert_eq!(sysfs_name("mlx5_0"), "mlx5_0");
     }
 
     #[test]

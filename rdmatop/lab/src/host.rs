@@ -1,6 +1,6 @@
 //! What the lab does to the machine, behind a trait so that its decisions are tested without one.
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -206,13 +206,12 @@ impl Host for System {
                     name: netdev.name?,
                 })
             };
-            let sysfs_name = device.name.sysfs_bytes();
-            let sysfs_name = OsStr::from_bytes(&sysfs_name);
+            let dir = sysfs::device_dir(device.name.as_bytes()).unwrap_or_default();
             Present {
                 index: device.index,
                 node_guid: device.node_guid,
-                inode: inode(&Path::new("/sys/class/infiniband").join(sysfs_name)),
-                software: !sysfs::is_hardware(&Root::default(), sysfs_name),
+                inode: inode(&Path::new("/sys/class/infiniband").join(&dir)),
+                software: !sysfs::is_hardware(&Root::default(), &dir),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,
             }

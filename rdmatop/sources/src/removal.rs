@@ -117,8 +117,9 @@ pub fn waiting<E>(
     mut listed: impl FnMut() -> Result<Vec<Name>, E>,
 ) -> Result<Vec<OsString>, E> {
     let mut look = || {
-        let names: Vec<_> = listed()?.iter().map(Name::sysfs_bytes).collect();
-        let has = |dir: &OsStr| names.iter().any(|name| **name == *dir.as_bytes());
+        let listed = listed()?;
+        let names: Vec<_> = listed.iter().filter_map(|name| device_dir(name.as_bytes())).collect();
+        let has = |dir: &OsStr| names.iter().any(|name| name == dir);
         Ok(unlisted(
             root,
             &list_devices(root).unwrap_or_default(),

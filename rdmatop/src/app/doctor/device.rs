@@ -264,7 +264,7 @@ pub(super) fn verbs(root: &Root) -> Reading<Vec<(String, String)>> {
         Err(error) => return read::refused(&error),
     };
     // The name as the directory in sysfs has it.
-    let device = |device: &[u8]| text::sysfs_name(&text::sanitize(device));
+    let device = |device: &[u8]| text::sanitize(device).replace('/', "!");
     Reading::Known(
         files
             .map(|(file, raw)| (text::sanitize(file.as_bytes()), device(&raw)))

@@ -104,7 +104,7 @@ fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, Netl
         }
         let all = nldev.qps(summary.device_index)?.whole()?;
         tids.extend(all.iter().filter_map(|qp| qp.owner.as_ref().and_then(Owner::pid)));
-        let device = text::sanitize(&name.sysfs_bytes());
+        let device = name.to_string().replace('/', "!");
         ports
             .entry(device)
             .or_default()
