@@ -2,7 +2,6 @@
 //!
 //! [`Platform::read`] only reads; [`missing`] only judges. Nothing here fails: an unknown fact stays unknown
 //! and is never a reason to complain.
-mod caps;
 mod host;
 mod kallsyms;
 mod modules;
@@ -10,7 +9,6 @@ mod namespaces;
 mod remedy;
 mod security;
 
-pub use caps::{Capabilities, Capability};
 pub use host::Host;
 pub use host::os_release;
 pub use kallsyms::{SymbolHome, find_parts, find_symbols};
@@ -18,7 +16,9 @@ pub use modules::{ModuleFacts, NICS};
 pub use namespaces::Namespaces;
 pub(crate) use namespaces::namespace;
 pub use remedy::missing;
-pub use security::{Lockdown, Security};
+pub use security::Security;
+
+use rustix::thread::CapabilitySet;
 
 use super::netlink::{client::Nldev, enums::NetnsMode};
 use super::proc::Status;
@@ -33,7 +33,7 @@ pub struct Platform {
     /// Effective user of rdmatop.
     pub euid: Option<u32>,
     /// Effective capabilities of rdmatop.
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<CapabilitySet>,
     /// Settings that decide what eBPF may do.
     pub security: Security,
     /// Namespaces around rdmatop.
@@ -64,7 +64,7 @@ impl Platform {
         Self {
             host: Host::read(root),
             euid: status.euid,
-            capabilities: status.cap_eff.map(Capabilities::from_bits),
+            capabilities: status.cap_eff.map(CapabilitySet::from_bits_retain),
             security: Security::read(root),
             namespaces: Namespaces::read(root),
             modules: modules::read(root),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!((got.euid, got.rdma_devices), (Some(0), Some(1)));
         assert!(
             got.capabilities
-                .is_some_and(|caps| caps.has(Capability::SysAdmin))
+                .is_some_and(|caps| caps.contains(CapabilitySet::SYS_ADMIN))
         );
         let rxe = got.module("rdma_rxe").unwrap();
         assert_eq!((rxe.loaded, rxe.btf, rxe.out_of_tree), (true, true, Some(false)));

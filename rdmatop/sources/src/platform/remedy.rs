@@ -1,5 +1,7 @@
 //! What is missing on this machine, why, and what to do: one cause each. Pure.
-use super::{Capability, Lockdown, Platform};
+use rustix::thread::CapabilitySet;
+
+use super::Platform;
 use rdmatop_base::{
     step::{NextStep, step},
     text::count,
@@ -119,15 +121,13 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     }
     let Some(caps) = p.capabilities else { return };
     let lacks = [
-        (Capability::Bpf, caps.may_load_bpf()),
-        (Capability::Perfmon, caps.may_trace()),
+        (CapabilitySet::BPF, "CAP_BPF"),
+        (CapabilitySet::PERFMON, "CAP_PERFMON"),
     ];
-    let lacks: Vec<_> = lacks
-        .iter()
-        .filter(|(_, has)| !has)
-        .map(|(cap, _)| cap.name())
-        .collect();
-    let admin = caps.has(Capability::SysAdmin);
+    let admin = caps.contains(CapabilitySet::SYS_ADMIN);
+    // The older right includes both.
+    let lacks = lacks.iter().filter(|(cap, _)| !admin && !caps.contains(*cap));
+    let lacks: Vec<&str> = lacks.map(|(_, name)| *name).collect();
     let paranoid = p
         .security
         .perf_event_paranoid
@@ -177,7 +177,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     }
     // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
     let charged = p.host.kernel_version().is_some_and(|version| version < (5, 11));
-    if charged && !caps.has(Capability::SysResource) {
+    if charged && !caps.contains(CapabilitySet::SYS_RESOURCE) {
         let why =
             "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
         push(
@@ -194,7 +194,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
 }
 
 fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
-    if p.security.lockdown == Some(Lockdown::Confidentiality) {
+    if p.security.confidential == Some(true) {
         let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
         push(
             out,
@@ -255,7 +255,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
     }
     let blind = p
         .capabilities
-        .is_some_and(|caps| !caps.has(Capability::SysPtrace));
+        .is_some_and(|caps| !caps.contains(CapabilitySet::SYS_PTRACE));
     if blind && p.security.hidepid == Some(true) {
         let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
         push(
@@ -275,7 +275,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Capabilities, Host, ModuleFacts, Namespaces, Security};
+    use super::super::{Host, ModuleFacts, Namespaces, Security};
     use super::*;
 
     const ALL_CAPS: u64 = 0x1ff_ffff_ffff;
@@ -289,10 +289,10 @@ mod tests {
                 ..Host::default()
             },
             euid: Some(0),
-            capabilities: Some(Capabilities::from_bits(ALL_CAPS)),
+            capabilities: Some(CapabilitySet::from_bits_retain(ALL_CAPS)),
             security: Security {
                 perf_event_paranoid: Some(3),
-                lockdown: Some(Lockdown::Integrity),
+                confidential: Some(false),
                 kprobes: Some(true),
                 hidepid: Some(false),
             },
@@ -336,7 +336,7 @@ mod tests {
     fn caps(bits: u64) -> impl FnOnce(&mut Platform) {
         move |p| {
             p.euid = Some(1000);
-            p.capabilities = Some(Capabilities::from_bits(bits));
+            p.capabilities = Some(CapabilitySet::from_bits_retain(bits));
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
         assert_eq!(
-            ids(|p| p.security.lockdown = Some(Lockdown::Confidentiality)),
+            ids(|p| p.security.confidential = Some(true)),
             [CauseId::Lockdown]
         );
         assert_eq!(ids(|p| p.security.kprobes = Some(false)), [CauseId::NoKprobes]);
@@ -442,13 +442,13 @@ mod tests {
         for euid in [0, 1000] {
             for caps in [0, BPF_PERFMON_PTRACE, 1 << 21 | 1 << 19, ALL_CAPS] {
                 for devices in [Some(8), Some(0)] {
-                    for lockdown in [None, Some(Lockdown::Confidentiality)] {
+                    for confidential in [None, Some(true)] {
                         let mut p = good();
                         p.euid = Some(euid);
-                        p.capabilities = Some(Capabilities::from_bits(caps));
+                        p.capabilities = Some(CapabilitySet::from_bits_retain(caps));
                         p.modules = vec![core(false, true), nic()];
                         p.rdma_devices = devices;
-                        p.security.lockdown = lockdown;
+                        p.security.confidential = confidential;
                         all.push(p);
                     }
                 }
@@ -479,7 +479,7 @@ mod tests {
             ALL_CAPS,
         ] {
             let mut platform = good();
-            platform.capabilities = Some(Capabilities::from_bits(ALL_CAPS & !lacks));
+            platform.capabilities = Some(CapabilitySet::from_bits_retain(ALL_CAPS & !lacks));
             platform.host.kernel = Some("5.10.0-32-amd64".into());
             platform.security.hidepid = Some(true);
             let got = missing(&platform);
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn the_remedy_for_root_in_a_container_is_not_sudo() {
         let mut platform = good();
-        platform.capabilities = Some(Capabilities::from_bits(1 << 19 | 1 << 39));
+        platform.capabilities = Some(CapabilitySet::from_bits_retain(1 << 19 | 1 << 39));
         let got = missing(&platform);
         assert_eq!(got[0].why, "root without CAP_PERFMON (a container drops them)");
         assert!(
@@ -520,7 +520,7 @@ mod tests {
         worst.rdma_devices = None;
         worst.security.kprobes = Some(false);
         worst.security.hidepid = Some(true);
-        worst.security.lockdown = Some(Lockdown::Confidentiality);
+        worst.security.confidential = Some(true);
         worst.namespaces.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);

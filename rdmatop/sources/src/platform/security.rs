@@ -2,24 +2,14 @@
 
 use crate::root::Root;
 
-/// kernel_lockdown(7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lockdown {
-    /// Off.
-    None,
-    /// kprobes and fentry still load.
-    Integrity,
-    /// eBPF may not read kernel memory: every program that does so is refused.
-    Confidentiality,
-}
-
 /// The settings; `None` where the file is not readable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Security {
     /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
     pub perf_event_paranoid: Option<i64>,
-    /// Lockdown mode.
-    pub lockdown: Option<Lockdown>,
+    /// Lockdown is `confidentiality` (kernel_lockdown(7)): eBPF may not read kernel memory, and every program
+    /// that does so is refused. With `integrity` kprobes and fentry still load.
+    pub confidential: Option<bool>,
     /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
     pub kprobes: Option<bool>,
     /// /proc is mounted with `hidepid`: processes of other users are not listed.
@@ -32,9 +22,10 @@ impl Security {
         let perf_devices = root.sys("bus/event_source/devices");
         Self {
             perf_event_paranoid: root.signed(&root.proc("sys/kernel/perf_event_paranoid")),
-            lockdown: root
-                .value(&root.sys("kernel/security/lockdown"))
-                .and_then(|raw| parse_lockdown(&raw)),
+            // "none [integrity] confidentiality": the brackets mark the mode in force.
+            confidential: root
+                .line(&root.sys("kernel/security/lockdown"))
+                .map(|modes| modes.contains("[confidentiality]")),
             kprobes: perf_devices
                 .is_dir()
                 .then(|| perf_devices.join("kprobe").exists()),
@@ -42,17 +33,6 @@ impl Security {
                 .bytes(&root.proc("self/mounts"), MOUNTS_LIMIT)
                 .and_then(|raw| parse_hidepid(&raw)),
         }
-    }
-}
-
-/// "none [integrity] confidentiality": the brackets mark the mode in force.
-fn parse_lockdown(raw: &[u8]) -> Option<Lockdown> {
-    let text = std::str::from_utf8(raw).ok()?;
-    match text.split_once('[')?.1.split_once(']')?.0 {
-        "none" => Some(Lockdown::None),
-        "integrity" => Some(Lockdown::Integrity),
-        "confidentiality" => Some(Lockdown::Confidentiality),
-        _ => None,
     }
 }
 
@@ -91,7 +71,7 @@ mod tests {
         let got = Security::read(&fake.root());
         let want = Security {
             perf_event_paranoid: Some(-1),
-            lockdown: Some(Lockdown::Confidentiality),
+            confidential: Some(true),
             kprobes: Some(true),
             hidepid: Some(true),
         };
@@ -123,22 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn each_lockdown_mode_is_known() {
-        assert_eq!(
-            parse_lockdown(b"[none] integrity confidentiality"),
-            Some(Lockdown::None)
-        );
-        assert_eq!(
-            parse_lockdown(b"none [integrity] confidentiality"),
-            Some(Lockdown::Integrity)
-        );
-        assert_eq!(parse_lockdown(b"none integrity"), None);
+    fn of_the_lockdown_modes_the_one_in_force_counts() {
+        for modes in ["[none] integrity confidentiality", "none [integrity] confidentiality"] {
+            let fake = Fake::new();
+            fake.sys("kernel/security/lockdown", modes);
+            assert_eq!(Security::read(&fake.root()).confidential, Some(false), "{modes}");
+        }
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>) {
-            let _ = (parse_lockdown(&raw), parse_hidepid(&raw));
+            let _ = parse_hidepid(&raw);
         }
     }
 }
