@@ -6,12 +6,15 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     ops::ControlFlow,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use super::{open_files, sysfs::verbs_files};
+use super::{
+    open_files::{self, verbs_file},
+    sysfs::verbs_files,
+};
 use crate::root::Root;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
@@ -40,22 +43,17 @@ pub fn openers(root: &Root) -> Openers {
 fn search(root: &Root, most: usize, checked: bool) -> Openers {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk_files(
-        root,
-        most,
-        |target| file(target).is_some(),
-        |holder, open| {
-            let device = file(&open.target).and_then(|file| {
-                if !checked {
-                    return devices.get(file);
-                }
-                let (major, minor) = open.device?;
-                devices.get(format!("{major}:{minor}").as_bytes())
-            });
-            found.extend(device.map(|device| (device.clone(), holder.pid)));
-            ControlFlow::Continue(())
-        },
-    );
+    let walk = open_files::walk(root, most, is_verbs_file, |holder, open| {
+        let device = verbs_file(&open.target).and_then(|(file, _)| {
+            if !checked {
+                return devices.get(file.as_bytes());
+            }
+            let (major, minor) = open.device?;
+            devices.get(format!("{major}:{minor}").as_bytes())
+        });
+        found.extend(device.map(|device| (device.clone(), holder.pid)));
+        ControlFlow::Continue(())
+    });
     let mut files = BTreeMap::new();
     for (device, _) in &found {
         *files.entry(device.clone()).or_default() += 1;
@@ -82,15 +80,9 @@ fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     files.flat_map(device).gather()
 }
 
-/// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted
-/// is left out: it belongs to a device that is being removed.
-fn file(target: &[u8]) -> Option<&[u8]> {
-    let name = target.rsplit(|b| *b == b'/').next()?;
-    OsStr::from_bytes(name)
-        .to_str()?
-        .strip_prefix("uverbs")
-        .filter(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))?;
-    Some(name)
+/// One that was deleted is left out: it belongs to a device that is being removed.
+fn is_verbs_file(target: &[u8]) -> bool {
+    verbs_file(target).is_some_and(|(_, is_deleted)| !is_deleted)
 }
 
 #[cfg(test)]

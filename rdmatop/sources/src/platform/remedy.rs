@@ -378,10 +378,7 @@ mod tests {
             "what /sys would show is not known to be absent"
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
-        assert_eq!(
-            ids(|p| p.security.confidential = Some(true)),
-            [CauseId::Lockdown]
-        );
+        assert_eq!(ids(|p| p.security.confidential = Some(true)), [CauseId::Lockdown]);
         assert_eq!(ids(|p| p.security.kprobes = Some(false)), [CauseId::NoKprobes]);
         assert_eq!(
             ids(|p| p.modules = vec![core(true, false)]),

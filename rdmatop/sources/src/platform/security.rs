@@ -104,7 +104,10 @@ mod tests {
 
     #[test]
     fn of_the_lockdown_modes_the_one_in_force_counts() {
-        for modes in ["[none] integrity confidentiality", "none [integrity] confidentiality"] {
+        for modes in [
+            "[none] integrity confidentiality",
+            "none [integrity] confidentiality",
+        ] {
             let fake = Fake::new();
             fake.sys("kernel/security/lockdown", modes);
             assert_eq!(Security::read(&fake.root()).confidential, Some(false), "{modes}");

@@ -155,7 +155,7 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
 /// the search stopped at its limit of `most` files.
 pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
-    let walk = open_files::walk(root, most, is_device, |holder, _, _| {
+    let walk = open_files::walk(root, most, is_device, |holder, _| {
         found.insert(holder.pid);
         ControlFlow::Break(Ends::Process)
     });
