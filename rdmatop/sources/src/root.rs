@@ -158,7 +158,7 @@ impl Root {
         let names = self.list(&self.proc("")).unwrap_or_default();
         names
             .iter()
-            .filter_map(|name| name.to_str()?.parse().ok())
+            .filter_map(|name| name.to_str()?.parse::<u32>().ok())
             .gather()
     }
 

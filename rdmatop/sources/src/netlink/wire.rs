@@ -254,6 +254,11 @@ impl<'a> Attrs<'a> {
         Self { rest: bytes }
     }
 
+    /// What has not been read yet: of a family with a header of its own, that comes first.
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// What is wrong with the attribute at the front.
     #[cold]
     fn broken(&mut self) -> WireError {

@@ -19,12 +19,7 @@ use self::{
     totals::Totals,
 };
 use crate::{
-    netlink::{
-        error::NetlinkError,
-        socket::Socket,
-        transport::{Progress, Transport as _},
-        wire::{DONE, ERROR, Messages, Status},
-    },
+    netlink::{client::Nldev, error::NetlinkError, socket::Socket},
     open_files,
     proc::{ProcKey, ended, key},
     root::Root,
@@ -115,8 +110,7 @@ fn unknown(what: &str, why: String) -> Cause {
 /// Follows connections.
 #[derive(Debug, Default)]
 pub struct TcpReader {
-    socket: Option<Socket>,
-    seq: u32,
+    nldev: Option<Nldev<Socket>>,
     octets: Octets,
     totals: Totals,
     processes: BTreeMap<u32, ProcKey>,
@@ -309,39 +303,19 @@ impl TcpReader {
     fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
         let is_between_chosen = |one: &Connection| one.local.port() >= lowest && one.remote.port() >= lowest;
         let mut out = Taken::default();
-        let mut socket = match self.socket.take() {
-            Some(socket) => socket,
-            None => Socket::sock_diag()?,
+        let nldev = match &mut self.nldev {
+            Some(nldev) => nldev,
+            none => none.insert(Nldev::new(Socket::sock_diag()?)),
         };
         for family in FAMILIES {
-            self.seq = self.seq.checked_add(1).unwrap_or(1);
-            let seq = self.seq;
-            socket.exchange(&request(family, seq), &mut |datagram| {
-                for message in Messages::new(datagram.bytes) {
-                    let message = message?;
-                    if message.seq != seq || message.portid != datagram.portid {
-                        continue;
-                    }
-                    match message.kind {
-                        DONE => return Ok(Progress::Complete),
-                        ERROR => {
-                            let status = Status::from_error(&message)?;
-                            return Err(NetlinkError::Kernel {
-                                errno: status.errno,
-                                message: None,
-                            });
-                        }
-                        // Others are left at once.
-                        _ => connection(message.payload)?
-                            .filter(is_between_chosen)
-                            .into_iter()
-                            .for_each(|one| out.take(one)),
-                    }
+            nldev.run(&request(family), &mut |record| {
+                // Others are left at once.
+                if let Some(one) = connection(record.bytes())?.filter(is_between_chosen) {
+                    out.take(one);
                 }
-                Ok(Progress::More)
+                Ok(())
             })?;
         }
-        self.socket = Some(socket);
         self.totals.lacks(out.cut());
         Ok(out.all)
     }
