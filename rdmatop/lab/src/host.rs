@@ -15,7 +15,7 @@ use super::{LabError, disk, link, switch};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
-pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
+pub(super) use rdmatop_sources::netlink::record::NetnsMode;
 use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::netlink::name::Name;
 use rdmatop_sources::netlink::record::{Owner, Port};
@@ -187,7 +187,7 @@ impl Host for System {
     }
 
     fn netns_mode(&mut self) -> Option<NetnsMode> {
-        self.nldev().ok()?.sys_get().ok()?.netns_mode
+        self.nldev().ok()?.netns_mode().ok()?
     }
 
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
@@ -221,11 +221,7 @@ impl Host for System {
 
     fn leaving(&mut self) -> Vec<Leaving> {
         let root = Root::default();
-        let shared = |nldev: &mut Nldev<Socket>| {
-            let settings = nldev.sys_get().ok();
-            settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
-        };
-        let shared = self.nldev().is_ok_and(shared);
+        let shared = self.netns_mode() == Some(NetnsMode::Shared);
         // What cannot be listed may be there: nothing of it is forgotten.
         let listed = || {
             let devices = self.devices().unwrap_or_default();

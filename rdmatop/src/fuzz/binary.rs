@@ -65,7 +65,7 @@ pub(super) fn netlink(raw: &[u8]) {
         }
     }
     let errors = [
-        nldev.sys_get().err(),
+        nldev.netns_mode().err(),
         nldev.named_summaries().err(),
         nldev.ports(0).err(),
         nldev.qps(0).err(),

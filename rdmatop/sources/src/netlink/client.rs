@@ -1,11 +1,11 @@
 //! Requests to nldev, one method each.
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_RAW, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
 use super::record::{
-    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Summary, SysSettings, visit_counters,
+    CmId, Ctx, Device, Entry, HwCounter, Mr, NetnsMode, Pd, Port, Qp, Summary, visit_counters,
 };
 use super::reply::Answer;
 use super::request::{Reply, Request};
@@ -13,6 +13,7 @@ use super::sample::Dump;
 use super::socket::Socket;
 use super::transport::{Datagram, Transport};
 use super::wire::{Attrs, WireError, WireResult};
+use rdmatop_base::order::Gather as _;
 
 /// How often rdmatop asks for a dump that the kernel flags as interrupted. The last keeps its flag.
 const DUMP_ATTEMPTS: usize = 2;
@@ -99,24 +100,30 @@ impl<T: Transport> Nldev<T> {
         Ok(dump)
     }
 
+    /// Dumps messages of one record each.
+    fn records<R>(
+        &mut self,
+        request: &Request,
+        decode: impl Fn(Attrs<'_>) -> WireResult<R>,
+        index: impl Fn(&R) -> u32,
+    ) -> Result<Dump<R>, NetlinkError> {
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<R>| {
+            out.push(decode(attrs)?);
+            Ok(())
+        };
+        self.dump(request, decode, |record| Some(index(record).into()))
+    }
+
     /// Every device visible in our network namespace.
     pub fn devices(&mut self) -> Result<Dump<Device>, NetlinkError> {
         let request = Request::nldev(cmd::GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<Device>| {
-            out.push(Device::decode(attrs)?);
-            Ok(())
-        };
-        self.dump(&request, decode, |device| Some(u64::from(device.index)))
+        self.records(&request, Device::decode, |device| device.index)
     }
 
     /// Every port of a device.
     pub fn ports(&mut self, device: u32) -> Result<Dump<Port>, NetlinkError> {
         let request = Request::nldev(cmd::PORT_GET, Reply::Dump).device(device);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<Port>| {
-            out.push(Port::decode(attrs)?);
-            Ok(())
-        };
-        self.dump(&request, decode, |port| Some(u64::from(port.port)))
+        self.records(&request, Port::decode, |port| port.port)
     }
 
     /// One port. Cheaper than [`ports`](Self::ports): a dump needs one more receive.
@@ -143,13 +150,8 @@ impl<T: Transport> Nldev<T> {
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
-            out.push((device_name(attrs.clone())?, Summary::decode(attrs)?));
-            Ok(())
-        };
-        self.dump(&request, decode, |(_, summary)| {
-            Some(u64::from(summary.device_index))
-        })
+        let decode = |attrs: Attrs<'_>| Ok((device_name(attrs.clone())?, Summary::decode(attrs)?));
+        self.records(&request, decode, |(_, summary)| summary.device_index)
     }
 
     /// One device.
@@ -184,9 +186,9 @@ impl<T: Transport> Nldev<T> {
         found.then_some(()).ok_or(NetlinkError::EndedEarly)
     }
 
-    /// Settings of the subsystem.
-    pub fn sys_get(&mut self) -> Result<SysSettings, NetlinkError> {
-        self.one(&Request::nldev(cmd::SYS_GET, Reply::One), SysSettings::decode)
+    /// In which network namespaces devices are seen.
+    pub fn netns_mode(&mut self) -> Result<Option<NetnsMode>, NetlinkError> {
+        self.one(&Request::nldev(cmd::SYS_GET, Reply::One), NetnsMode::decode)
     }
 
     fn entries<E: Entry>(&mut self, device: u32) -> Result<Dump<E>, NetlinkError> {
@@ -338,24 +340,10 @@ fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResu
     Ok(())
 }
 
-/// Keeps one object for each identity: the last reading, at the place of the first.
+/// Keeps one object for each identity, its last reading, in the order of identities.
 fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> Vec<R> {
-    // The kernel lists most tables in the order of their ids.
-    let ids = items.iter().map(identity);
-    if ids.is_sorted_by(|a, b| a.is_some() && a < b) {
-        return items;
-    }
-    let mut at: HashMap<u64, usize> = HashMap::with_capacity(items.len());
-    let mut kept: Vec<R> = Vec::with_capacity(items.len());
-    for item in items {
-        match identity(&item).map(|id| at.entry(id)) {
-            Some(std::collections::hash_map::Entry::Occupied(place)) => kept[*place.get()] = item,
-            Some(std::collections::hash_map::Entry::Vacant(place)) => {
-                place.insert(kept.len());
-                kept.push(item);
-            }
-            None => kept.push(item),
-        }
-    }
+    let (known, mut kept): (Vec<R>, Vec<R>) = items.into_iter().partition(|item| identity(item).is_some());
+    let known: BTreeMap<Option<u64>, R> = known.into_iter().map(|item| (identity(&item), item)).gather();
+    kept.extend(known.into_values());
     kept
 }

@@ -9,7 +9,7 @@ use super::record::{Device, HwCounter, Mr, Port, Summary};
 /// is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump<T> {
-    /// The objects, each once, in the kernel's order.
+    /// The objects, each once, by their ids.
     pub items: Vec<T>,
     /// The kernel reported twice in a row that the table changed while it was read: objects may be missing.
     pub interrupted: bool,

@@ -29,8 +29,6 @@ pub const F_ACK_TLVS: u16 = 0x200;
 
 /// `NLMSG_MIN_TYPE`: types below are netlink's own.
 pub const MIN_TYPE: u16 = 0x10;
-/// `NLMSG_NOOP`.
-pub const NOOP: u16 = 1;
 /// `NLMSG_ERROR`: an error, or with number 0 an acknowledgement.
 pub const ERROR: u16 = 2;
 /// `NLMSG_DONE`: end of a dump.

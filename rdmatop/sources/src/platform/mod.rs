@@ -20,7 +20,7 @@ pub use security::Security;
 
 use rustix::thread::CapabilitySet;
 
-use super::netlink::{client::Nldev, enums::NetnsMode};
+use super::netlink::{client::Nldev, record::NetnsMode};
 use super::proc::Status;
 use super::root::Root;
 use super::sysfs::{count_dangling, list_devices, verbs_files};
@@ -84,8 +84,7 @@ impl Platform {
 }
 
 fn is_exclusive() -> bool {
-    let settings = Nldev::open().and_then(|mut nldev| nldev.sys_get());
-    settings.is_ok_and(|settings| settings.netns_mode == Some(NetnsMode::Exclusive))
+    Nldev::open().and_then(|mut nldev| nldev.netns_mode()) == Ok(Some(NetnsMode::Exclusive))
 }
 
 #[cfg(test)]

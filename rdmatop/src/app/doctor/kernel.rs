@@ -12,10 +12,9 @@ use rdmatop_doctor::Reading;
 use rdmatop_sources::{
     netlink::{
         client::Nldev,
-        enums::NetnsMode,
         error::NetlinkError,
         name::Name,
-        record::{Owner, Qp},
+        record::{NetnsMode, Owner, Qp},
         transport::Transport,
     },
     open_files::{self, Ends},
@@ -72,7 +71,7 @@ pub(super) fn ask(root: &Root) -> NetlinkFacts {
             };
         }
     };
-    let mode = nldev.sys_get().ok().and_then(|settings| settings.netns_mode);
+    let mode = nldev.netns_mode().ok().flatten();
     let mut said = NetlinkFacts {
         exclusive: mode == Some(NetnsMode::Exclusive),
         leaving: match leaving(root, &mut nldev) {
@@ -120,7 +119,7 @@ fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Result<Vec<Name>, NetlinkError>
 }
 
 fn leaving<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<Vec<(String, String)>, NetlinkError> {
-    let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
+    let shared = nldev.netns_mode()? == Some(NetnsMode::Shared);
     let found = removal::waiting(root, shared, || listed(nldev))?;
     if found.is_empty() {
         return Ok(Vec::new());

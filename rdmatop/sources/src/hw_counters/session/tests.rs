@@ -92,7 +92,6 @@ impl Kernel for Fake {
         Ok(Binding {
             mode: port.mode.into(),
             mask: Mask(port.mask),
-            optional: None,
         })
     }
 

@@ -5,7 +5,7 @@ use super::{Entry, HwCounter, Owner};
 use crate::netlink::attr::{
     PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_TYPE, STAT_AUTO_MODE_MASK, STAT_COUNTER,
     STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
-    STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, cmd,
+    STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, cmd,
 };
 use crate::netlink::wire::{Attrs, WireError, WireResult};
 use rdmatop_base::ib::QpType;
@@ -76,20 +76,16 @@ pub struct Binding {
     pub mode: Mode,
     /// In [`Mode::Auto`]: by what QPs share a counter.
     pub mask: Mask,
-    /// In [`Mode::Auto`]: whether QPs are bound to the optional counters too. `None`: this kernel cannot bind
-    /// them so (before Linux 6.15).
-    pub optional: Option<bool>,
 }
 
 /// Reads the answer about a port's mode.
 pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
-    let (mut mode, mut mask, mut optional) = (None, Mask::default(), None);
+    let (mut mode, mut mask) = (None, Mask::default());
     for attr in attrs {
         let attr = attr?;
         match attr.number {
             STAT_MODE => mode = Some(Mode::from(attr.u32()?)),
             STAT_AUTO_MODE_MASK => mask = Mask(attr.u32()?),
-            STAT_OPCOUNTER_ENABLED => optional = Some(attr.u8()? != 0),
             _ => {}
         }
     }
@@ -99,7 +95,6 @@ pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
             number: STAT_MODE,
         })?,
         mask,
-        optional,
     })
 }
 

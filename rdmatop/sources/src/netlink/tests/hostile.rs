@@ -31,7 +31,7 @@ fn ask_everything(recording: Recording) {
         let _ = (nldev.qps(index), nldev.cm_ids(index));
         let _ = (nldev.pds(index), nldev.ctxs(index));
     }
-    let _ = (nldev.sys_get(), nldev.named_summaries());
+    let _ = (nldev.netns_mode(), nldev.named_summaries());
 }
 
 #[test]

@@ -25,10 +25,9 @@ use rdmatop_sources::{
     clock::now,
     netlink::{
         client::Nldev,
-        enums::NetnsMode,
         error::NetlinkError,
         name::Name,
-        record::{Ctx, Device, Summary},
+        record::{Ctx, Device, NetnsMode, Summary},
         sampler::{self, Want},
         transport::Transport,
     },
@@ -335,8 +334,8 @@ impl<T: Transport + Send> Reader<T> {
 
     fn everyone(&mut self, before: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {
         let nldev = self.nldev()?;
-        let (mode, mode_error) = match nldev.sys_get() {
-            Ok(settings) => (settings.netns_mode, None),
+        let (mode, mode_error) = match nldev.netns_mode() {
+            Ok(mode) => (mode, None),
             Err(_) if before.is_some() => (before, None),
             Err(error) => (None, Some(error.of("subsystem settings").cause(Concerns::Host))),
         };
@@ -399,7 +398,7 @@ impl<T: Transport + Send> Reader<T> {
         let mr_bytes = self.owners.mr_bytes(&sample);
         progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
-        let before = before.filter(|before| before.key == sample.device.key());
+        let before = before.filter(|before| before.device().is(&sample.device));
         let (mut listed, mut reading) =
             Listed::list(&self.root, sample, before.map(|b| *b), before_ns, want.counters);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);

@@ -18,7 +18,7 @@ use rdmatop_sources::{
     netlink::{
         client::Nldev,
         error::NetlinkError,
-        record::{Device, DeviceKey},
+        record::Device,
         sample::{DeviceSample, PortSample, RequestError},
         transport::Transport,
     },
@@ -94,7 +94,6 @@ struct Under {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
@@ -140,7 +139,6 @@ impl Listed {
         let mut kept = DeviceSample::new(sample.device);
         (kept.summary, kept.ports) = (sample.summary, sample.ports);
         let listed = Self {
-            key: kept.device.key(),
             errors: kept.errors().count(),
             contexts: None,
             reopened: false,

@@ -19,7 +19,7 @@ use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
     input::{DeviceReading, UNLISTED},
 };
-use rdmatop_sources::{clock::now, netlink::enums::NetnsMode, removal, root::Root, sysfs::device_dir};
+use rdmatop_sources::{clock::now, netlink::record::NetnsMode, removal, root::Root, sysfs::device_dir};
 
 /// In mode exclusive a device that no list has is kept for this long, ns: while the kernel moves it, no
 /// network namespace has it.
