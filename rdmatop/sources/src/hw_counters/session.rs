@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{self, Orders, Seen};
+use super::decide;
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
 use super::store::{Denied, Locked};
@@ -247,17 +247,9 @@ impl<K: Kernel> Session<K> {
         let binding = self.kernel.binding(index, number).map_err(refused)?;
         let bound = self.kernel.bound(index).map_err(refused)?;
         let optional = self.kernel.optional(index, number).map_err(refused)?;
-        let Orders {
-            optional: change,
-            bind_optional,
-        } = decide::decide(&Seen {
-            binds: self.kernel.binds(device),
-            binding,
-            bound: bound.iter().filter(|set| set.port == number).count(),
-            optional: &optional,
-        })?;
-        port.bind_optional = bind_optional;
-        port.optional = change.map(|change| [change.before, change.after]);
+        let bound = bound.iter().filter(|set| set.port == number).count();
+        let orders = decide::decide(self.kernel.binds(device), binding, bound, &optional)?;
+        (port.bind_optional, port.optional) = (orders.bind_optional, orders.optional);
         self.note(port, lock)?;
         let done = self.give_orders(port);
         if let Err(error) = done {
