@@ -163,11 +163,7 @@ mod tests {
             (Mode::Manual, 0),
             (Mode::Other(7), 0),
         ] {
-            assert_eq!(
-                id(binding(mode, mask), 0),
-                CauseId::CountersTaken,
-                "{mode:?}"
-            );
+            assert_eq!(id(binding(mode, mask), 0), CauseId::CountersTaken, "{mode:?}");
         }
         assert_eq!(id(binding(Mode::None, 0), 1), CauseId::CountersTaken);
         let words = of(binding(Mode::Auto, 3), 2, &[]).unwrap_err().why;

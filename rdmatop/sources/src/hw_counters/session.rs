@@ -5,6 +5,7 @@
 //! cannot be read is no proof that a device or a boot is another one.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::decide;
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
-use super::store::{Denied, Locked};
+use super::store::{DIR, Denied, Locked};
 use crate::netlink::counting::{set_auto, set_optional, unbind};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
@@ -45,13 +46,16 @@ impl std::fmt::Debug for HwCounters {
 impl HwCounters {
     /// A session that has changed nothing yet.
     pub fn new(root: Root) -> Self {
-        Self(Arc::new(Mutex::new(Session::new(Live::new(root)))))
+        Self(Arc::new(Mutex::new(Session::new(
+            Live::new(root),
+            Path::new(DIR),
+        ))))
     }
 
     /// Sets the ports that were not looked at before. Returns the report if it has changed.
     pub fn look(&self) -> Option<HwCountersReport> {
         let mut session = self.0.lock().ok()?;
-        session.look(Locked::take)
+        session.look()
     }
 
     /// Takes everything back, and lets nothing be changed from now on. Returns lines for the user.
@@ -81,7 +85,7 @@ impl HwCounters {
 /// Takes back what a killed rdmatop left changed, and returns lines for the user. Nearly always there is no
 /// file, and nothing is done.
 pub fn recover(root: Root) -> Vec<String> {
-    let locked = match Locked::left() {
+    let locked = match Locked::at(Path::new(DIR), false) {
         Ok(locked) => locked,
         // Another rdmatop holds the lock, there is no file, or this user may not use it.
         Err(Denied::Busy | Denied::Nothing | Denied::NotPermitted) => return Vec::new(),
@@ -120,6 +124,8 @@ fn recover_with(kernel: &mut impl Kernel, locked: &Locked) -> Vec<String> {
 /// What is known of the ports of this run.
 struct Session<K> {
     kernel: K,
+    /// Where the file of changes is.
+    dir: PathBuf,
     locked: Option<Locked>,
     changes: Changes,
     /// Devices that were looked at, by index and name.
@@ -132,9 +138,10 @@ struct Session<K> {
 }
 
 impl<K: Kernel> Session<K> {
-    fn new(kernel: K) -> Self {
+    fn new(kernel: K, dir: &Path) -> Self {
         Self {
             kernel,
+            dir: dir.to_owned(),
             locked: None,
             changes: Changes::default(),
             looked: Vec::new(),
@@ -146,7 +153,7 @@ impl<K: Kernel> Session<K> {
         }
     }
 
-    fn look(&mut self, lock: impl Fn() -> Result<Locked, Denied>) -> Option<HwCountersReport> {
+    fn look(&mut self) -> Option<HwCountersReport> {
         if self.over {
             return None;
         }
@@ -172,7 +179,7 @@ impl<K: Kernel> Session<K> {
                 for (index, name) in list {
                     if !self.looked.contains(&(index, name.clone())) {
                         self.looked.push((index, name));
-                        self.look_at(index, &lock);
+                        self.look_at(index);
                     }
                 }
             }
@@ -181,7 +188,7 @@ impl<K: Kernel> Session<K> {
         changed.then(|| self.report.clone())
     }
 
-    fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
+    fn look_at(&mut self, index: u32) {
         let device = match self.kernel.device(index) {
             Ok(device) => device,
             Err(error) => {
@@ -211,19 +218,14 @@ impl<K: Kernel> Session<K> {
                 self.report.ports.push(set_port(&of, &[]));
                 continue;
             }
-            let outcome = self.set(of, &device, lock);
+            let outcome = self.set(of, &device);
             self.report.ports.push(outcome);
         }
     }
 
     /// Sets a port, unless something is in the way.
-    fn set(
-        &mut self,
-        mut port: Changed,
-        device: &Present,
-        lock: &impl Fn() -> Result<Locked, Denied>,
-    ) -> HwPort {
-        match self.try_set(&mut port, device, lock) {
+    fn set(&mut self, mut port: Changed, device: &Present) -> HwPort {
+        match self.try_set(&mut port, device) {
             Ok(names) => set_port(&port, &names),
             Err(obstacle) => HwPort {
                 why: Some(Box::new(obstacle.takes(
@@ -236,12 +238,7 @@ impl<K: Kernel> Session<K> {
         }
     }
 
-    fn try_set(
-        &mut self,
-        port: &mut Changed,
-        device: &Present,
-        lock: &impl Fn() -> Result<Locked, Denied>,
-    ) -> Result<Vec<String>, Obstacle> {
+    fn try_set(&mut self, port: &mut Changed, device: &Present) -> Result<Vec<String>, Obstacle> {
         let (index, number) = (port.index, port.port);
         let refused = |error: NetlinkError| decide::refused(&error);
         let binding = self.kernel.binding(index, number).map_err(refused)?;
@@ -250,7 +247,7 @@ impl<K: Kernel> Session<K> {
         let bound = bound.iter().filter(|set| set.port == number).count();
         let orders = decide::decide(self.kernel.binds(device), binding, bound, &optional)?;
         (port.bind_optional, port.optional) = (orders.bind_optional, orders.optional);
-        self.note(port, lock)?;
+        self.note(port)?;
         let done = self.give_orders(port);
         if let Err(error) = done {
             // Takes back what was done before the error, too.
@@ -286,9 +283,9 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Writes down what is about to be changed.
-    fn note(&mut self, port: &Changed, lock: &impl Fn() -> Result<Locked, Denied>) -> Result<(), Obstacle> {
+    fn note(&mut self, port: &Changed) -> Result<(), Obstacle> {
         if self.locked.is_none() {
-            let locked = lock().map_err(|denied| match denied {
+            let locked = Locked::at(&self.dir, true).map_err(|denied| match denied {
                 Denied::Busy => Obstacle::new(
                     CauseId::CountersTaken,
                     "another rdmatop --hw-counters runs",

@@ -64,8 +64,6 @@ impl Device {
         key(self) == key(other) && self.name == other.name
     }
 }
-    }
-}
 
 #[cfg(test)]
 mod tests {
