@@ -22,12 +22,10 @@ use self::{
     job::{Ask, Counts, DeviceList, Open, What},
     present::Present,
     readings::Readings,
-    removals::Gone,
     round::Round,
     schedule::Subject,
 };
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::Input,
@@ -218,7 +216,7 @@ impl DeviceSource {
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
     /// now.
-    fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
+    fn leave(&mut self, gone: Vec<Entry>, found: &DeviceList, round: &mut Round) {
         let mut leaving = self
             .present
             .unlisted(self.present.dirs.as_deref().unwrap_or_default(), found);
@@ -236,7 +234,7 @@ impl DeviceSource {
         }
         let mut todo = Vec::new();
         for going in self.present.removals.iter_mut() {
-            let subject = Subject::Device(going.id);
+            let subject = Subject::Device(going.entry.id);
             if self
                 .readings
                 .schedule
@@ -244,10 +242,10 @@ impl DeviceSource {
             {
                 let what = What::Removal {
                     dir: going.dir.clone(),
-                    device: going.device.clone(),
-                    before: going.listed.take(),
+                    device: going.entry.device(),
+                    before: going.entry.listed.take(),
                 };
-                todo.push((subject, text::sanitize(going.device.name.as_bytes()).into(), what));
+                todo.push((subject, Arc::clone(&going.entry.shown), what));
             }
         }
         for (subject, name, what) in todo {
