@@ -69,8 +69,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
         // This source comes before the one that reads the counters.
         polled.push(Box::new(HwCountersSource(hw_counters.clone())));
     }
-    let counting = plan.hw_counters.is_some();
-    polled.push(Box::new(DeviceSource::new(root.clone(), log, counting)));
+    polled.push(Box::new(DeviceSource::new(root.clone(), log)));
     let read = if plan.mask { Details::masked } else { Details::new };
     let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));

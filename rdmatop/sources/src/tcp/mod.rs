@@ -37,7 +37,7 @@ use rdmatop_model::{
 /// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
-    for message in Messages::new(raw).flatten() {
+    for message in crate::netlink::wire::Messages::new(raw).flatten() {
         if let Ok(Some(connection)) = diag::connection(message.payload) {
             // Both counts stand in the message.
             for count in [connection.sent, connection.received] {

@@ -18,7 +18,6 @@ use self::{
     driver_log::DriverLog,
     elsewhere::Elsewhere,
     entry::Entry,
-    groups::Pace,
     job::{Ask, Counts, DeviceList, Open, What},
     present::Present,
     readings::Readings,
@@ -96,19 +95,15 @@ pub struct DeviceSource {
     rested_ns: u64,
     /// The kernel's log, which shows whether a driver logs when it is read.
     log: Option<DriverLog>,
-    /// QPs are being bound to counters.
-    counting: bool,
 }
 
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure. The counters of a
     /// device whose driver logs at each reading are left alone: `log` was opened before privileges were given
-    /// up. With `counting`, counters that QPs are bound to are looked for on each device in each round, and
-    /// otherwise now and then.
-    pub fn new(root: Root, log: KernelLog, counting: bool) -> Self {
+    /// up.
+    pub fn new(root: Root, log: KernelLog) -> Self {
         Self {
             log: Some(DriverLog::of(log)),
-            counting,
             ..Self::through(root, Arc::new(Nldev::open))
         }
     }
@@ -128,7 +123,6 @@ impl DeviceSource {
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
-            counting: false,
         }
     }
 
@@ -207,7 +201,7 @@ impl DeviceSource {
                 states: true,
                 qps: entry.owes_qps.is_some(),
                 counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
-                ..ask(entry, self.counting, wants, round)
+                ..ask(entry, wants, round)
             },
         };
         let name = Arc::clone(&entry.shown);
@@ -321,7 +315,7 @@ impl DeviceSource {
                     None if resources && !all => Counts::Unless,
                     None => Counts::No,
                 },
-                ..ask(entry, self.counting, wants, round)
+                ..ask(entry, wants, round)
             };
             let name = Arc::clone(&entry.shown);
             let what = What::Again { listed, ask };
@@ -378,14 +372,11 @@ impl DeviceSource {
 }
 
 /// What every reading of a device is told. What to read is added to it.
-fn ask(entry: &Entry, counting: bool, wants: &Wants, round: &Round) -> Ask {
+fn ask(entry: &Entry, wants: &Wants, round: &Round) -> Ask {
     Ask {
         counters: false,
         paused: !round.once && entry.harm.is_paused(now().mono_ns),
-        pace: Pace {
-            always: counting,
-            last: wants.last,
-        },
+        last: wants.last,
         psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
         paths: wants.paths.get(&entry.index).cloned().unwrap_or_default(),
         states: false,

@@ -11,7 +11,7 @@ use super::{
     dump::dump,
     elsewhere::{Elsewhere, Place},
     entry::Entry,
-    groups::{self, Pace},
+    groups,
     known::Listed,
     owners::Owners,
     paths, removals,
@@ -76,8 +76,8 @@ pub(super) struct Ask {
     pub(super) counters: bool,
     /// The counters are left alone for now.
     pub(super) paused: bool,
-    /// How often to read counters that QPs are bound to.
-    pub(super) pace: Pace,
+    /// This is the last round.
+    pub(super) last: bool,
     /// Numbers of the queue pairs whose PSNs are wanted.
     pub(super) psns: Vec<u32>,
     /// Numbers of those whose peers are wanted.
@@ -307,7 +307,7 @@ impl<T: Transport + Send> Reader<T> {
             return;
         }
         if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
-            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.pace, before_ns);
+            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.last, before_ns);
         }
     }
 
