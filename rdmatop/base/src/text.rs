@@ -54,27 +54,6 @@ pub fn may_be_sanitized(text: &str) -> bool {
     false
 }
 
-/// A finite number that is not negative, with none, one or two decimals. It is that of
-/// `format!("{value:.2}")`, except that a value just beside the middle of two results (1.115) may become the
-/// other one: the standard library computes with the exact value of the float, which takes several times as
-/// long, and a trace prints a duration in each line.
-pub fn decimal(value: f64, decimals: u32) -> String {
-    let scale = 10_u64.pow(decimals);
-    let scaled = (value * scale as f64).round_ties_even();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a cast from float to integer saturates"
-    )]
-    let scaled = scaled as u64;
-    let (whole, part) = (scaled / scale, scaled % scale);
-    match decimals {
-        0 => whole.to_string(),
-        1 => format!("{whole}.{part}"),
-        _ => format!("{whole}.{part:02}"),
-    }
-}
-
 /// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
     let mut out = sanitize(whole_characters(bytes, max_bytes));
@@ -231,10 +210,10 @@ pub fn scaled(value: f64, base: f64, units: &[&str]) -> String {
         unit += 1;
     }
     if unit == 0 {
-        return decimal(value.round(), 0) + units[0];
+        return format!("{:.0}{}", value.round(), units[0]);
     }
-    let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
-    decimal(value, decimals) + units[unit]
+    let decimals = usize::from(value < 99.95) + usize::from(value < 9.995);
+    format!("{value:.decimals$}{}", units[unit])
 }
 
 /// A number of `unit` per second in powers of 1000: `11.2 GB/s`, `7 B/s`.
@@ -368,22 +347,6 @@ mod tests {
     }
 
     #[test]
-    fn a_number_between_two_decimals_goes_to_the_even_one() {
-        let shown = [0.125, 0.375, 2.5, 99.95, 1023.9]
-            .map(|value| [0, 1, 2].map(|decimals| decimal(value, decimals)));
-        assert_eq!(
-            shown,
-            [
-                ["0", "0.1", "0.12"],
-                ["0", "0.4", "0.38"],
-                ["2", "2.5", "2.50"],
-                ["100", "100.0", "99.95"],
-                ["1024", "1023.9", "1023.90"]
-            ]
-        );
-    }
-
-    #[test]
     fn escape_sequences_newlines_and_invalid_bytes_become_visible() {
         assert_eq!(
             sanitize(b"a\x1b[31mb\nc\td\0\x7f"),
@@ -462,14 +425,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn decimals_are_those_of_the_standard_library(thousandths in 0u64..2_000_000_000) {
-            // A tie may round to the other side, because the product is rounded before.
-            prop_assume!(thousandths % 10 != 5);
-            let value = thousandths as f64 / 1000.0;
-            prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));
-        }
-
         #[test]
         fn text_that_was_changed_can_be_told(bytes in prop::collection::vec(any::<u8>(), 0..20), s in "\\PC*|[\\x00-\u{10ffff}]*") {
             for bytes in [&bytes[..], s.as_bytes()] {

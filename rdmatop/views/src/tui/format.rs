@@ -1,7 +1,7 @@
 //! Numbers as text. Unknown is `-`, never 0.
 
+use rdmatop_base::text;
 pub use rdmatop_base::text::age;
-use rdmatop_base::text::{self, decimal};
 use rdmatop_model::value::{Counter, Known, Source};
 
 /// Unit of traffic on the screen.
@@ -40,7 +40,7 @@ pub const UNKNOWN: &str = "-";
 pub fn si(value: f64) -> String {
     // A rate below one per second must not read as 0.
     if value > 0.0 && value < 9.95 && value.fract() > 0.04 {
-        decimal(value, 1)
+        format!("{value:.1}")
     } else if value > 0.0 && value < 1.0 {
         "<0.1".to_owned()
     } else if value.is_finite() {
