@@ -84,7 +84,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
             polled.push(Box::new(GpuSource::new(&root)));
         }
     }
-    polled.push(Box::new(HealthSource::new(root, advice)));
+    polled.push(Box::new(HealthSource::new(&root, advice)));
     // With --uprobes no key has to switch probes on.
     let keys = plan.attach.is_some() && plan.uprobes.is_none();
     let prober = keys.then(|| Prober::new(sweep.clone()));

@@ -20,7 +20,7 @@ pub struct HealthSource {
 
 impl HealthSource {
     /// `advice` is what is missing on this machine.
-    pub fn new(root: Root, advice: Advice) -> Self {
+    pub fn new(root: &Root, advice: Advice) -> Self {
         let platform = advice.platform();
         let host = HostFacts {
             hostname: platform.host.hostname.clone(),
