@@ -131,7 +131,7 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
         read::line(&dir.join(file)).parse(|text| text.split(':').next()?.trim().parse().ok())
     };
     let rate = match &facts.rate {
-        Some(rate) => rate.honest_bits_per_sec().into(),
+        Some(rate) => rate.bits_per_sec.into(),
         None => match read::line(&dir.join("rate")) {
             Reading::Known(_) | Reading::Absent => Reading::Absent,
             Reading::Unreadable(why) | Reading::Unknown(why) => Reading::Unreadable(why),

@@ -458,7 +458,7 @@ impl Known {
             netdev_mtu: under.and_then(|under| under.mtu),
             netdev_down: self.down.get(&sample.port).copied(),
             pfc: under.and_then(|under| under.pfc),
-            rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
+            rate_bps: facts.and_then(|f| f.rate.as_ref()?.bits_per_sec),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
             gids: facts.and_then(|f| f.gids.clone()),
             counters: Vec::new(),
