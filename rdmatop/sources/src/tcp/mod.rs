@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use self::{
     diag::{Connection, FAMILIES, connection, request},
-    octets::{Flow, Octets},
+    octets::Octets,
     owners::SocketKey,
     totals::Totals,
 };
@@ -166,12 +166,7 @@ impl TcpReader {
         }
         if !must && self.processes.is_empty() {
             let now_ns = clock();
-            let wait = match self.octets.flow(root, now_ns) {
-                Flow::First => Some(SOON_NS),
-                Flow::Little => Some(EVERY_NS),
-                Flow::Unknown | Flow::Much => None,
-            };
-            if let Some(wait) = wait {
+            if let Some(wait) = self.octets.rest(root, now_ns) {
                 self.next_ns = now_ns + wait;
                 // The next look starts anew: otherwise it would show what connections moved in all this time
                 // as moved just now.
