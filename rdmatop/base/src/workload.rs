@@ -100,7 +100,8 @@ impl Workload {
         // Version 2: below `slurmstepd.scope` or `NODE_slurmstepd.scope`; version 1: below `uid_N`.
         let in_slurm =
             above == "slurmstepd.scope" || above.ends_with("_slurmstepd.scope") || above.starts_with("uid_");
-        if let (true, Some(job)) = (in_slurm, number_after(part, "job_")) {
+        let job = part.strip_prefix("job_").and_then(|number| number.parse().ok());
+        if let (true, Some(job)) = (in_slurm, job) {
             self.slurm = Some(SlurmJob { job, step: None });
         } else if let Some(slurm) = &mut self.slurm
             && let (Some(step), true) = (part.strip_prefix("step_"), above.starts_with("job_"))
@@ -115,10 +116,6 @@ impl Workload {
 fn is_delegated(part: &str) -> bool {
     let of_systemd = part.starts_with("user@") && part.strip_suffix(".service").is_some();
     of_systemd || part.starts_with("lxc.payload.")
-}
-
-fn number_after(part: &str, prefix: &str) -> Option<u64> {
-    part.strip_prefix(prefix)?.parse().ok()
 }
 
 /// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs

@@ -179,24 +179,6 @@ impl User {
     const READ: u16 = 4;
     const SEARCH: u16 = 1;
 
-    /// Parses `/proc/PID/status`. Of Uid and Gid it takes the fourth number, the one for file accesses.
-    fn parse(status: &[u8]) -> Self {
-        let mut out = Self::default();
-        for line in status.split(|byte| *byte == b'\n') {
-            let mut words = line
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty());
-            let number = |word: &[u8]| parse_u64(word)?.try_into().ok();
-            match words.next() {
-                Some(b"Uid:") => out.uid = words.nth(3).and_then(number),
-                Some(b"Gid:") => out.groups.extend(words.nth(3).and_then(number)),
-                Some(b"Groups:") => out.groups.extend(words.filter_map(number)),
-                _ => {}
-            }
-        }
-        out
-    }
-
     fn may(&self, wanted: u16, file: &Found) -> bool {
         let facts = &file.facts;
         let shift = if self.uid == Some(facts.stx_uid) {
@@ -237,10 +219,13 @@ impl Tree {
         let top = Found::at(&dir.join("root"))?;
         top.must_be(&[FileType::Directory])?;
         let own = root.is_live() && Found::at(Path::new("/"))?.is_same(&top);
-        let status = root.bytes(&dir.join("status"), Status::LIMIT).unwrap_or_default();
+        let status = Status::read(root, dir).unwrap_or_default();
         Ok(Self {
             top,
-            user: User::parse(&status),
+            user: User {
+                uid: status.uids.get(3).copied(),
+                groups: status.groups,
+            },
             mounts: dir.join("mountinfo"),
             own,
             kernel: root.clone(),
