@@ -1,6 +1,8 @@
 //! What was read of one device. Data only.
-use crate::clock::Span;
-use rdmatop_model::cause::{Cause, Concerns, Obstacle};
+use rdmatop_model::{
+    cause::{Cause, Concerns, Obstacle},
+    input::ReadAt,
+};
 
 use super::error::NetlinkError;
 use super::record::{Device, HwCounter, Mr, Port, Summary};
@@ -78,7 +80,7 @@ pub struct PortSample {
     /// Hardware counters by the driver's names.
     pub counters: Reading<Vec<HwCounter>>,
     /// When they were asked for.
-    pub counters_at: Option<Span>,
+    pub counters_at: Option<ReadAt>,
 }
 
 /// One reading of a device. A part that fails leaves the others as they are.

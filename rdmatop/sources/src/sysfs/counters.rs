@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::device::device_path;
-use crate::clock::{Span, timed};
+use crate::clock::timed;
 use crate::root::{Root, meaningful, parse_u64};
 use rdmatop_base::text;
+use rdmatop_model::input::ReadAt;
 
 /// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +130,7 @@ impl CounterFiles {
     }
 
     /// Reads all counters now, and returns when each was read.
-    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, Span)> {
+    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, ReadAt)> {
         let group = self.group;
         self.files.iter_mut().map(move |file| {
             let (said, span) = timed(|| file.read(group));
@@ -319,14 +320,15 @@ mod tests {
             fake.sys(format!("{COUNTERS}/{name}"), "1\n");
         }
         let mut files = open(&fake, CounterGroup::Port);
-        let mut last: Option<Span> = None;
-        for (_, _, span) in files.read() {
-            assert!(span.before_ns < span.after_ns, "{span:?}");
-            // The pause between two reads is in neither span.
+        let mut last: Option<ReadAt> = None;
+        for (_, _, at) in files.read() {
+            assert!(at.within_ns > 0, "{at:?}");
+            // The pause between two reads is in neither.
             if let Some(last) = last {
-                assert!(u128::from(span.before_ns - last.after_ns) >= PAUSE.as_nanos());
+                let apart = at.mono_ns - at.within_ns - last.mono_ns - last.within_ns;
+                assert!(u128::from(apart + 2) >= PAUSE.as_nanos());
             }
-            last = Some(span);
+            last = Some(at);
             std::thread::sleep(PAUSE);
         }
     }

@@ -132,7 +132,7 @@ impl PortCounters {
                 self.push(counter.name.as_bytes(), counter.value, &mut out);
             }
             for raw in &mut out {
-                raw.at = span.into();
+                raw.at = span;
             }
         } else if self.served {
             out.extend(self.unserved());
@@ -159,7 +159,7 @@ impl PortCounters {
                 Ok(()) => {
                     self.fails = false;
                     for raw in &mut out {
-                        raw.at = span.into();
+                        raw.at = span;
                     }
                 }
                 // The listing has said so: there is no other in each round.
@@ -201,7 +201,7 @@ impl PortCounters {
                     FileValue::Failed | FileValue::Absent => None,
                 },
                 source: *source,
-                at: span.into(),
+                at: span,
             }));
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn read<T: Transport>(
     listed.known.bound.any = !sets.items.is_empty();
     (had || listed.known.bound.any).then(|| DeviceGroups {
         device_index,
-        at: span.into(),
+        at: span,
         groups: sets.items.iter().map(|set| reading(owners, set)).collect(),
     })
 }

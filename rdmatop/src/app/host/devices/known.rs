@@ -9,11 +9,11 @@ use rdmatop_model::{
     engine::has_meaning,
     input::{
         BondReading, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource,
+        ReadAt,
     },
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
-    clock::Span,
     dcb,
     netlink::{
         client::Nldev,
@@ -78,8 +78,8 @@ impl Rest {
         })
     }
 
-    pub(super) fn begin(&mut self, after: Span) {
-        self.0 = Some((after.after_ns, after.after_ns.saturating_sub(after.before_ns)));
+    pub(super) fn begin(&mut self, after: ReadAt) {
+        self.0 = Some((after.mono_ns + after.within_ns, 2 * after.within_ns));
     }
 }
 
@@ -259,7 +259,7 @@ impl Listed {
     }
 
     /// Records that a dump began and ended.
-    pub(super) fn dump_took(&mut self, span: Span) {
+    pub(super) fn dump_took(&mut self, span: ReadAt) {
         self.known.dumped.begin(span);
     }
 
