@@ -70,7 +70,7 @@ pub struct TcpSample {
 }
 
 /// What a process moved by TCP while it was known to have the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpTotals {
     /// Process id.
     pub pid: u32,

@@ -87,15 +87,6 @@ impl Taken {
     }
 }
 
-/// One look.
-#[derive(Clone, Debug)]
-pub struct TcpLook {
-    /// The connections that this look has found.
-    pub sample: TcpSample,
-    /// The processes with such a library, in the order of the sample.
-    pub processes: Vec<ProcKey>,
-}
-
 /// The note that `what` is unknown of some connections.
 fn unknown(what: &str, why: String) -> Cause {
     Cause {
@@ -160,7 +151,7 @@ impl TcpReader {
         must: bool,
         clock: impl Fn() -> u64,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
-    ) -> Option<TcpLook> {
+    ) -> Option<TcpSample> {
         if !root.is_live() || (clock() < self.next_ns && !must) {
             return None;
         }
@@ -196,15 +187,11 @@ impl TcpReader {
         self.next_ns = end_ns + wait.max((end - begin) * SHARE);
         let at = ReadAt::between(begin, end);
         let before = self.last.replace(at);
-        let (keys, processes) = self.uses();
-        Some(TcpLook {
-            sample: TcpSample {
-                at,
-                before,
-                processes,
-                cut: self.note().map(Box::new),
-            },
-            processes: keys,
+        Some(TcpSample {
+            at,
+            before,
+            processes: self.uses(),
+            cut: self.note().map(Box::new),
         })
     }
 
@@ -246,22 +233,14 @@ impl TcpReader {
         searches
     }
 
-    /// Processes with such a library, by number, and what each moved by TCP.
-    fn uses(&self) -> (Vec<ProcKey>, Vec<TcpTotals>) {
-        let sums = self.totals.processes().into_iter();
-        sums.filter_map(|(pid, sum)| {
-            let process = *self.processes.get(&pid)?;
-            let totals = TcpTotals {
-                pid,
-                start_ticks: process.start,
-                moved: sum.moved,
-                lately: sum.lately,
-                connections: sum.connections,
-                busiest: sum.busiest,
-            };
-            Some((process, totals))
+    /// What each process with such a library moved by TCP, by number.
+    fn uses(&self) -> Vec<TcpTotals> {
+        let sums = self.totals.processes().into_values();
+        sums.filter_map(|sum| {
+            let start_ticks = self.processes.get(&sum.pid)?.start;
+            Some(TcpTotals { start_ticks, ..sum })
         })
-        .unzip()
+        .collect()
     }
 
     /// Looks for the processes of connections.
