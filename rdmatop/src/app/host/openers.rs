@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::time::ClockId;
 
-use super::processes::{SharedDetails, offset, search};
+use super::processes::{Search, SharedDetails};
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::{text, turns::in_turn};
@@ -27,9 +27,7 @@ const REST_NS: u64 = 60_000_000_000;
 ///
 /// [`Needs::openers`]: rdmatop_model::engine::Needs::openers
 pub struct OpenerSource {
-    root: Root,
-    details: SharedDetails,
-    start_offset: i64,
+    search: Search,
     /// There is no other search before this.
     next_ns: u64,
 }
@@ -38,9 +36,7 @@ impl OpenerSource {
     /// Reads under `root`.
     pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
-            start_offset: offset(&root),
-            root,
-            details,
+            search: Search::new(root, details),
             next_ns: 0,
         }
     }
@@ -56,7 +52,7 @@ impl Polled for OpenerSource {
         if !wants.openers || (begin_ns < self.next_ns && !wants.once) {
             return;
         }
-        let found = openers(&self.root);
+        let found = openers(&self.search.root);
         out(Input::Openers(Box::new(self.sample(&found, wants.once))));
         let end_ns = clock::read(ClockId::Monotonic);
         self.next_ns = end_ns + (end_ns - begin_ns).saturating_mul(SHARE).min(REST_NS);
@@ -66,13 +62,12 @@ impl Polled for OpenerSource {
 impl OpenerSource {
     fn sample(&self, openers: &Openers, once: bool) -> OpenersSample {
         let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).gather();
-        let users = pids.iter().map(|pid| (*pid, real_user(&self.root, *pid)));
+        let users = pids.iter().map(|pid| (*pid, real_user(&self.search.root, *pid)));
         let users: BTreeMap<u32, Option<u32>> = users.gather();
         let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
-        let keys = described.iter().filter_map(|pid| key(&self.root, **pid));
+        let keys = described.iter().filter_map(|pid| key(&self.search.root, **pid));
         let keys: Vec<ProcKey> = keys.collect();
-        let parts = &[Part::Libraries];
-        let known = search(&self.root, &self.details, &keys, parts, once, self.start_offset);
+        let known = self.search.facts(&keys, &[Part::Libraries], once);
         let known: BTreeMap<u32, ProcessFacts> = known.into_iter().map(|facts| (facts.pid, facts)).gather();
         let found = openers.found.iter().map(|(device, pid)| {
             let facts = known.get(pid);
