@@ -52,12 +52,12 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     let Begun { advice, log } = begun;
     let platform = advice.platform();
     let no_rdma = advice
-        .missing()
+        .notes()
         .iter()
         .find(|cause| cause.id.denies_rdma())
         .cloned();
-    let nested_pids = platform.namespaces.initial_pid_namespace == Some(false);
-    let available = platform.host.memory_available;
+    let nested_pids = platform.initial_pid_namespace == Some(false);
+    let available = platform.memory_available;
     // Without /sys this is unknown: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let sweep = MapSweep::default();

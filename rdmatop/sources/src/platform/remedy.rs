@@ -109,7 +109,7 @@ fn rdma(p: &Platform, out: &mut Vec<Cause>) {
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
-    if p.namespaces.initial_user_namespace == Some(false) {
+    if p.initial_user_namespace == Some(false) {
         let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
         return push(
             out,
@@ -128,10 +128,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     // The older right includes both.
     let lacks = lacks.iter().filter(|(cap, _)| !admin && !caps.contains(*cap));
     let lacks: Vec<&str> = lacks.map(|(_, name)| *name).collect();
-    let paranoid = p
-        .security
-        .perf_event_paranoid
-        .filter(|level| !admin && *level > 2);
+    let paranoid = p.perf_event_paranoid.filter(|level| !admin && *level > 2);
     if !lacks.is_empty() {
         let (why, remedy) = if p.euid == Some(0) {
             let why = format!("root without {} (a container drops them)", lacks.join(" and "));
@@ -176,7 +173,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
         );
     }
     // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
-    let charged = p.host.kernel_version().is_some_and(|version| version < (5, 11));
+    let charged = p.kernel_version().is_some_and(|version| version < (5, 11));
     if charged && !caps.contains(CapabilitySet::SYS_RESOURCE) {
         let why =
             "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
@@ -194,7 +191,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
 }
 
 fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
-    if p.security.confidential == Some(true) {
+    if p.confidential == Some(true) {
         let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
         push(
             out,
@@ -204,7 +201,7 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
             "boot with lockdown=integrity; netlink and sysfs work meanwhile",
         );
     }
-    if p.security.kprobes == Some(false) {
+    if p.kprobes == Some(false) {
         let why = "the kernel has no kprobe events (CONFIG_KPROBE_EVENTS)";
         push(
             out,
@@ -243,7 +240,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
             "`sudo mount -t proc proc /proc`, until the next boot",
         );
     }
-    if p.namespaces.initial_pid_namespace == Some(false) {
+    if p.initial_pid_namespace == Some(false) {
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
         push(
             out,
@@ -256,7 +253,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
     let blind = p
         .capabilities
         .is_some_and(|caps| !caps.contains(CapabilitySet::SYS_PTRACE));
-    if blind && p.security.hidepid == Some(true) {
+    if blind && p.hidepid == Some(true) {
         let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
         push(
             out,
@@ -275,7 +272,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Host, ModuleFacts, Namespaces, Security};
+    use super::super::ModuleFacts;
     use super::*;
 
     const ALL_CAPS: u64 = 0x1ff_ffff_ffff;
@@ -284,22 +281,15 @@ mod tests {
     /// A machine on which nothing is missing.
     fn good() -> Platform {
         Platform {
-            host: Host {
-                kernel: Some("6.12.107-amd64".into()),
-                ..Host::default()
-            },
+            kernel: Some("6.12.107-amd64".into()),
             euid: Some(0),
             capabilities: Some(CapabilitySet::from_bits_retain(ALL_CAPS)),
-            security: Security {
-                perf_event_paranoid: Some(3),
-                confidential: Some(false),
-                kprobes: Some(true),
-                hidepid: Some(false),
-            },
-            namespaces: Namespaces {
-                initial_pid_namespace: Some(true),
-                initial_user_namespace: Some(true),
-            },
+            perf_event_paranoid: Some(3),
+            confidential: Some(false),
+            kprobes: Some(true),
+            hidepid: Some(false),
+            initial_pid_namespace: Some(true),
+            initial_user_namespace: Some(true),
             modules: vec![core(false, false), rxe()],
             rdma_devices: Some(1),
             dangling_devices: 0,
@@ -307,6 +297,7 @@ mod tests {
             without_proc: false,
             exclusive: false,
             elsewhere: false,
+            ..Platform::default()
         }
     }
 
@@ -378,19 +369,19 @@ mod tests {
             "what /sys would show is not known to be absent"
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
-        assert_eq!(ids(|p| p.security.confidential = Some(true)), [CauseId::Lockdown]);
-        assert_eq!(ids(|p| p.security.kprobes = Some(false)), [CauseId::NoKprobes]);
+        assert_eq!(ids(|p| p.confidential = Some(true)), [CauseId::Lockdown]);
+        assert_eq!(ids(|p| p.kprobes = Some(false)), [CauseId::NoKprobes]);
         assert_eq!(
             ids(|p| p.modules = vec![core(true, false)]),
             [CauseId::OfedWithoutBtf]
         );
         assert_eq!(ids(|p| p.modules = vec![core(true, true)]), []);
         assert_eq!(
-            ids(|p| p.namespaces.initial_pid_namespace = Some(false)),
+            ids(|p| p.initial_pid_namespace = Some(false)),
             [CauseId::PidNamespace]
         );
         assert_eq!(
-            ids(|p| p.namespaces.initial_user_namespace = Some(false)),
+            ids(|p| p.initial_user_namespace = Some(false)),
             [CauseId::UserNamespace]
         );
     }
@@ -404,7 +395,7 @@ mod tests {
         );
         let relaxed = |p: &mut Platform| {
             caps(BPF_PERFMON_PTRACE)(p);
-            p.security.perf_event_paranoid = Some(2);
+            p.perf_event_paranoid = Some(2);
         };
         assert_eq!(ids(relaxed), [CauseId::NoFentry]);
         let without_btf = |p: &mut Platform| {
@@ -419,12 +410,12 @@ mod tests {
         );
         let old = |p: &mut Platform| {
             caps(1 << 21 | 1 << 19)(p);
-            p.host.kernel = Some("5.10.0-32-amd64".into());
+            p.kernel = Some("5.10.0-32-amd64".into());
         };
         assert_eq!(ids(old), [CauseId::Memlock]);
         let hidden = |p: &mut Platform| {
             caps(1 << 21)(p);
-            p.security.hidepid = Some(true);
+            p.hidepid = Some(true);
         };
         assert_eq!(ids(hidden), [CauseId::Hidepid, CauseId::NoPtrace]);
     }
@@ -445,7 +436,7 @@ mod tests {
                         p.capabilities = Some(CapabilitySet::from_bits_retain(caps));
                         p.modules = vec![core(false, true), nic()];
                         p.rdma_devices = devices;
-                        p.security.confidential = confidential;
+                        p.confidential = confidential;
                         all.push(p);
                     }
                 }
@@ -477,8 +468,8 @@ mod tests {
         ] {
             let mut platform = good();
             platform.capabilities = Some(CapabilitySet::from_bits_retain(ALL_CAPS & !lacks));
-            platform.host.kernel = Some("5.10.0-32-amd64".into());
-            platform.security.hidepid = Some(true);
+            platform.kernel = Some("5.10.0-32-amd64".into());
+            platform.hidepid = Some(true);
             let got = missing(&platform);
             assert_eq!(got.is_empty(), lacks == 0, "{got:?}");
             for remedy in got {
@@ -515,10 +506,10 @@ mod tests {
         let mut worst = good();
         caps(0)(&mut worst);
         worst.rdma_devices = None;
-        worst.security.kprobes = Some(false);
-        worst.security.hidepid = Some(true);
-        worst.security.confidential = Some(true);
-        worst.namespaces.initial_pid_namespace = Some(false);
+        worst.kprobes = Some(false);
+        worst.hidepid = Some(true);
+        worst.confidential = Some(true);
+        worst.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);
         assert_eq!(got.len(), 8);

@@ -2,38 +2,22 @@
 
 use crate::root::Root;
 
-/// The settings; `None` where the file is not readable.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Security {
-    /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
-    pub perf_event_paranoid: Option<i64>,
-    /// Lockdown is `confidentiality` (kernel_lockdown(7)): eBPF may not read kernel memory, and every program
-    /// that does so is refused. With `integrity` kprobes and fentry still load.
-    pub confidential: Option<bool>,
-    /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
-    pub kprobes: Option<bool>,
-    /// /proc is mounted with `hidepid`: processes of other users are not listed.
-    pub hidepid: Option<bool>,
+/// Whether lockdown is `confidentiality`: "none [integrity] confidentiality", the brackets mark the mode in force.
+pub(super) fn confidential(root: &Root) -> Option<bool> {
+    let modes = root.line(&root.sys("kernel/security/lockdown"))?;
+    Some(modes.contains("[confidentiality]"))
 }
 
-impl Security {
-    pub(super) fn read(root: &Root) -> Self {
-        const MOUNTS_LIMIT: usize = 1 << 20;
-        let perf_devices = root.sys("bus/event_source/devices");
-        Self {
-            perf_event_paranoid: root.signed(&root.proc("sys/kernel/perf_event_paranoid")),
-            // "none [integrity] confidentiality": the brackets mark the mode in force.
-            confidential: root
-                .line(&root.sys("kernel/security/lockdown"))
-                .map(|modes| modes.contains("[confidentiality]")),
-            kprobes: perf_devices
-                .is_dir()
-                .then(|| perf_devices.join("kprobe").exists()),
-            hidepid: root
-                .bytes(&root.proc("self/mounts"), MOUNTS_LIMIT)
-                .and_then(|raw| parse_hidepid(&raw)),
-        }
-    }
+/// Whether the perf device of kprobes is there.
+pub(super) fn kprobes(root: &Root) -> Option<bool> {
+    let devices = root.sys("bus/event_source/devices");
+    devices.is_dir().then(|| devices.join("kprobe").exists())
+}
+
+/// Whether /proc is mounted with `hidepid`.
+pub(super) fn hidepid(root: &Root) -> Option<bool> {
+    const MOUNTS: usize = 1 << 20;
+    parse_hidepid(&root.bytes(&root.proc("self/mounts"), MOUNTS)?)
 }
 
 /// The options of the last mount on /proc in mounts (fstab(5) columns). Since 5.8 the option may be a word.
@@ -54,6 +38,7 @@ fn parse_hidepid(raw: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Platform;
     use super::*;
     use crate::fake::Fake;
     use proptest::prelude::*;
@@ -68,21 +53,20 @@ mod tests {
             "self/mounts",
             "proc /proc proc rw,nosuid,hidepid=invisible 0 0\nsysfs /sys sysfs rw 0 0\n",
         );
-        let got = Security::read(&fake.root());
-        let want = Security {
-            perf_event_paranoid: Some(-1),
-            confidential: Some(true),
-            kprobes: Some(true),
-            hidepid: Some(true),
+        let all = |root: Root| {
+            let read = Platform::read(&root);
+            let flags = [read.confidential, read.kprobes, read.hidepid];
+            (read.perf_event_paranoid, flags)
         };
-        assert_eq!(got, want);
+        assert_eq!(all(fake.root()), (Some(-1), [Some(true); 3]));
+        assert_eq!(all(Fake::new().root()), (None, [None; 3]));
     }
 
     #[test]
     fn a_kernel_with_perf_but_without_the_kprobe_device_has_no_kprobes() {
         let fake = Fake::new();
         fake.sys("bus/event_source/devices/software/type", "1\n");
-        assert_eq!(Security::read(&fake.root()).kprobes, Some(false));
+        assert_eq!(kprobes(&fake.root()), Some(false));
     }
 
     #[test]
@@ -110,7 +94,7 @@ mod tests {
         ] {
             let fake = Fake::new();
             fake.sys("kernel/security/lockdown", modes);
-            assert_eq!(Security::read(&fake.root()).confidential, Some(false), "{modes}");
+            assert_eq!(confidential(&fake.root()), Some(false), "{modes}");
         }
     }
 
