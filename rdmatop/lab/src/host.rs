@@ -15,9 +15,9 @@ use super::{LabError, disk, link, switch};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
-pub(super) use rdmatop_sources::netlink::record::NetnsMode;
 use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::netlink::name::Name;
+pub(super) use rdmatop_sources::netlink::record::NetnsMode;
 use rdmatop_sources::netlink::record::{Owner, Port};
 use rdmatop_sources::netlink::sample::Dump;
 use rdmatop_sources::netlink::socket::Socket;
@@ -265,10 +265,7 @@ impl Host for System {
                 .map(|device| text::sanitize(device.name.as_bytes()))
                 .collect();
             let open = openers(&Root::default()).found.into_iter();
-            pids.extend(
-                open.filter(|(device, _)| names.contains(device))
-                    .map(|(_, pid)| pid),
-            );
+            pids.extend(open.filter(|one| names.contains(&one.device)).map(|one| one.pid));
         }
         let nobody = pids.is_empty() && unlisted > 0;
         let unnamed = nobody.then(|| format!("{unlisted} unnamed (this kernel only counts open contexts)"));

@@ -102,7 +102,7 @@ pub struct OpenersSample {
 }
 
 /// A process that has a device open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opener {
     /// Device, safe to print.
     pub device: String,
