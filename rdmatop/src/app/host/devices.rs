@@ -331,8 +331,7 @@ impl DeviceSource {
     /// Sends what a round has found.
     fn send_all(&self, round: Round, out: &mut dyn FnMut(Input)) {
         if !round.is_empty() {
-            let context = self.present.context(&round, self.settings_error.as_ref());
-            round.send_all(now().mono_ns, context, out);
+            round.send_all(now().mono_ns, &self.present, self.settings_error.as_ref(), out);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     harm,
     job::{DeviceAnswer, DeviceList},
     removals::Removals,
-    round::{Context, Round},
+    round::Round,
     schedule::Subject,
 };
 use rdmatop_base::text;
@@ -162,21 +162,8 @@ impl Present {
         round.add(answer);
     }
 
-    /// What the inputs of a round need of them; `settings`: why those of the subsystem are unknown.
-    pub(super) fn context(&self, round: &Round, settings: Option<&Cause>) -> Context {
-        let entries = || self.entries.iter();
-        let settings = settings.filter(|_| round.complete);
-        let errors = entries().flat_map(|entry| &entry.errors);
-        Context {
-            held: if round.lists() { self.held() } else { Vec::new() },
-            devices: self.entries.len(),
-            errors: settings.into_iter().chain(errors).cloned().collect(),
-            qp_errors: entries().flat_map(|entry| &entry.qp_errors).cloned().collect(),
-            notes: self.removals.notes(),
-        }
-    }
-
-    fn held(&self) -> Vec<DeviceReading> {
+    /// All of them, unread.
+    pub(super) fn held(&self) -> Vec<DeviceReading> {
         let listed = self.entries.iter().map(|entry| DeviceReading {
             left_alone: entry.excluded,
             ..entry.held()
