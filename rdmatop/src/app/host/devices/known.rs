@@ -41,8 +41,6 @@ pub(super) struct Known {
     read_ns: Option<u64>,
     /// What is under ports, by port.
     under: HashMap<u32, Under>,
-    /// Why what is under a port carries nothing, by port.
-    down: HashMap<u32, NetdevDown>,
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
@@ -86,6 +84,8 @@ impl Rest {
 /// The network interface under a port.
 #[derive(Default)]
 struct Under {
+    /// Why it carries nothing.
+    down: Option<NetdevDown>,
     mtu: Option<u32>,
     bond: Option<BondReading>,
     /// Priorities with flow control, a bit for each.
@@ -348,12 +348,8 @@ impl Known {
         let Some(facts) = &self.facts else { return };
         for port in &facts.ports {
             let Some(netdev) = &port.netdev else { continue };
-            let under = Under {
-                mtu: netdev_mtu(root, netdev),
-                bond: netdev_bond(root, netdev),
-                pfc: None,
-            };
-            self.under.insert(port.port, under);
+            let under = self.under.entry(port.port).or_default();
+            (under.mtu, under.bond) = (netdev_mtu(root, netdev), netdev_bond(root, netdev));
         }
         self.follow_interfaces(root);
     }
@@ -399,10 +395,9 @@ impl Known {
             let netdev = info.netdev.as_ref().and_then(|netdev| netdev.name.as_ref());
             let netdev = netdev.filter(|_| info.state.is_some_and(|state| !state.is_active()));
             let name = netdev.and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
-            changed |= match name.and_then(|name| netdev_down(root, name)) {
-                down @ Some(why) => self.down.insert(port.port, why) != down,
-                None => self.down.remove(&port.port).is_some(),
-            };
+            let down = name.and_then(|name| netdev_down(root, name));
+            let under = self.under.entry(port.port).or_default();
+            changed |= std::mem::replace(&mut under.down, down) != down;
         }
         changed
     }
@@ -456,7 +451,7 @@ impl Known {
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
             bond: under.and_then(|under| under.bond.clone()),
             netdev_mtu: under.and_then(|under| under.mtu),
-            netdev_down: self.down.get(&sample.port).copied(),
+            netdev_down: under.and_then(|under| under.down),
             pfc: under.and_then(|under| under.pfc),
             rate_bps: facts.and_then(|f| f.rate.as_ref()?.bits_per_sec),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
