@@ -5,7 +5,7 @@
 //! `String` went through [`sanitize`]; what records hold are bytes, which the engine makes safe
 //! (`model/engine/names.rs`). Views, JSON and exporters only add the escaping of their format.
 use std::cmp::Ordering;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -54,31 +54,14 @@ pub fn may_be_sanitized(text: &str) -> bool {
     false
 }
 
-/// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
+/// [`sanitize`] with a bound: returns at most `max_bytes`.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
-    let mut out = sanitize(whole_characters(bytes, max_bytes));
-    let keep = cut(&out, max_bytes).len();
-    out.truncate(keep);
+    // A character that begins before the bound ends within three more bytes. No character becomes shorter, so
+    // that what the end of these has cut is behind the bound.
+    let head = bytes.get(..max_bytes.saturating_add(3)).unwrap_or(bytes);
+    let mut out = sanitize(head);
+    out.truncate(cut(&out, max_bytes).len());
     out
-}
-
-/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken
-/// bytes.
-fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
-    let Some(head) = bytes.get(..max_bytes) else {
-        return bytes;
-    };
-    let cut = |back: &usize| {
-        let rest = &bytes[max_bytes - back..];
-        let rest = rest.get(..4).unwrap_or(rest);
-        let first = rest
-            .utf8_chunks()
-            .next()
-            .and_then(|chunk| chunk.valid().chars().next());
-        first.is_some_and(|first| first.len_utf8() > *back)
-    };
-    let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
-    &head[..max_bytes - back]
 }
 
 fn push_safe(out: &mut String, c: char) {
@@ -92,10 +75,7 @@ fn push_safe(out: &mut String, c: char) {
 }
 
 fn push_hex(out: &mut String, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.push_str("\\x");
-    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let _ = write!(out, "\\x{byte:02x}");
 }
 
 /// True for a non-ASCII character that must not reach a terminal unescaped.
