@@ -27,13 +27,20 @@ fn record(file: &str, comment: &str) -> Result<String> {
                 nldev.pds(index),
                 nldev.ctxs(index),
             );
-            seen.push((sample, objects, nldev.ports(index)?));
+            let mut counters = Vec::new();
+            for port in 1..=sample.device.port_count {
+                let read = nldev.each_counter(index, port, &mut |name, value| {
+                    counters.push((name.to_vec(), value));
+                });
+                read?;
+            }
+            seen.push((sample, counters, objects, nldev.ports(index)?));
         }
     }
     let absent = [
         nldev.qps(ABSENT).map(|_| ()),
         nldev.summary(ABSENT).map(|_| ()),
-        nldev.counters(ABSENT, 1).map(|_| ()),
+        nldev.each_counter(ABSENT, 1, &mut |_, _| {}),
         nldev.del_link(ABSENT),
     ];
     let mut recording = nldev.into_transport().recording;

@@ -73,6 +73,7 @@ pub(super) fn netlink(raw: &[u8]) {
         nldev.pds(0).err(),
         nldev.ctxs(0).err(),
         nldev.cm_ids(0).err(),
+        nldev.each_counter(0, 1, &mut |_, _| {}).err(),
         nldev.counter_sets(0).err(),
         nldev.binding(0, 1).err(),
         nldev.optional_counters(0, 1).err(),

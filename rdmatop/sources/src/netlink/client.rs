@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_RAW, cmd};
 use super::error::NetlinkError;
 use super::name::Name;
-use super::record::{
-    CmId, Ctx, Device, Entry, HwCounter, Mr, NetnsMode, Pd, Port, Qp, Summary, visit_counters,
-};
+use super::record::{CmId, Ctx, Device, Entry, Mr, NetnsMode, Pd, Port, Qp, Summary, visit_counters};
 use super::reply::Answer;
 use super::request::{Reply, Request};
 use super::sample::Dump;
@@ -162,17 +160,8 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// Hardware counters of a port. A driver without any gives an error (`EINVAL`).
-    pub fn counters(&mut self, device: u32, port: u32) -> Result<Vec<HwCounter>, NetlinkError> {
-        let mut counters = Vec::with_capacity(32);
-        self.each_counter(device, port, &mut |name, value| {
-            counters.push(HwCounter::new(name, value));
-        })?;
-        Ok(counters)
-    }
-
-    /// Like [`counters`](Self::counters), but hands each counter to `visit` by its raw name. It allocates
-    /// nothing, because rdmatop reads these every second.
+    /// Hands each hardware counter of a port to `visit` by its raw name. A driver without any gives an error
+    /// (`EINVAL`). It allocates nothing, because rdmatop reads these every second.
     pub fn each_counter(
         &mut self,
         device: u32,

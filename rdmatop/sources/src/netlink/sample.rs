@@ -1,11 +1,8 @@
 //! What was read of one device. Data only.
-use rdmatop_model::{
-    cause::{Cause, Concerns, Obstacle},
-    input::ReadAt,
-};
+use rdmatop_model::cause::{Cause, Concerns, Obstacle};
 
 use super::error::NetlinkError;
-use super::record::{Device, HwCounter, Mr, Port, Summary};
+use super::record::{Device, Mr, Port, Summary};
 
 /// The objects of a dump, and whether it is whole. Under churn the kernel lists some twice: the last reading
 /// is kept.
@@ -77,10 +74,6 @@ pub struct PortSample {
     pub port: u32,
     /// State and addresses.
     pub info: Reading<Port>,
-    /// Hardware counters by the driver's names.
-    pub counters: Reading<Vec<HwCounter>>,
-    /// When they were asked for.
-    pub counters_at: Option<ReadAt>,
 }
 
 /// One reading of a device. A part that fails leaves the others as they are.
@@ -107,19 +100,12 @@ impl DeviceSample {
         }
     }
 
-    /// Every request about this device that failed. Counters that the driver does not have are no failure.
+    /// Every request about this device that failed.
     pub fn errors(&self) -> impl Iterator<Item = &RequestError> {
         fn error<T>(reading: Option<&Result<T, RequestError>>) -> Option<&RequestError> {
             reading.and_then(|reading| reading.as_ref().err())
         }
-        fn counters(port: &PortSample) -> Option<&RequestError> {
-            let error = error(port.counters.as_ref())?;
-            (!error.is_absence()).then_some(error)
-        }
-        let ports = self
-            .ports
-            .iter()
-            .flat_map(|port| [error(port.info.as_ref()), counters(port)]);
+        let ports = self.ports.iter().map(|port| error(port.info.as_ref()));
         ports
             .chain([error(self.summary.as_ref()), error(self.mrs.as_ref())])
             .flatten()

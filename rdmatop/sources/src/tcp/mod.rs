@@ -384,10 +384,8 @@ mod tests {
                 let libraries = || vec!["libnccl.so.2".to_owned()];
                 all.into_iter().map(|process| (process, libraries())).collect()
             });
-            let (processes, totals) = reader.uses();
-            let uses = processes.iter().zip(totals);
-            uses.map(|(process, totals)| (process.start, totals.moved[0]))
-                .collect::<Vec<_>>()
+            let uses = reader.uses().into_iter();
+            uses.map(|of| (of.start_ticks, of.moved[0])).collect::<Vec<_>>()
         };
         assert_eq!(sent(2 * S, 100, connection(1, 40_000_000)), [(100, 40_000_000)]);
         assert_eq!(sent(3 * S, 200, connection(2, 30_000_000)), [(200, 30_000_000)]);

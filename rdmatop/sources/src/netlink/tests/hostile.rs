@@ -32,6 +32,7 @@ fn ask_everything(recording: Recording) {
         let _ = (nldev.pds(index), nldev.ctxs(index));
     }
     let _ = (nldev.netns_mode(), nldev.named_summaries());
+    let _ = nldev.each_counter(0, 1, &mut |_, _| {});
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    counters::AskPort,
     dump::dump,
     elsewhere::{Elsewhere, Place},
     entry::Entry,
@@ -381,7 +382,6 @@ impl<T: Transport + Send> Reader<T> {
         progress.enter(Stage::Ports, now().mono_ns);
         let want = Want {
             ports: true,
-            counters: !ask.paused,
             // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
             mrs: ask.qps,
         };
@@ -399,12 +399,15 @@ impl<T: Transport + Send> Reader<T> {
         progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
         let before = before.filter(|before| before.device().is(&sample.device));
+        let index = sample.device.index;
+        let mut of_port = |port, visit: &mut dyn FnMut(&[u8], u64)| nldev.each_counter(index, port, visit);
+        let counters: Option<&mut AskPort<'_>> = if ask.paused { None } else { Some(&mut of_port) };
         let (mut listed, mut reading) =
-            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, want.counters);
+            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, counters);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);
         listed.opened(reading.contexts.clone());
         let _ = listed.reopened();
-        errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
+        errors.extend(listed.refusals().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
             progress.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
@@ -421,7 +424,7 @@ impl<T: Transport + Send> Reader<T> {
         });
         DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
-            broke: listed.broke.filter(|_| want.counters),
+            broke: listed.broke.filter(|_| !ask.paused),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
@@ -449,10 +452,13 @@ impl<T: Transport + Send> Reader<T> {
             if ask.paused {
                 listed.unread(&mut answer.ports);
             } else {
-                let read = listed.read(&self.root, nldev, &mut answer.ports);
+                let index = listed.device().index;
+                let mut of_port =
+                    |port, visit: &mut dyn FnMut(&[u8], u64)| nldev.each_counter(index, port, visit);
+                let read = listed.read(&self.root, &mut of_port, &mut answer.ports);
                 answer.broke = listed.broke;
                 read.map_err(|_| ())?;
-                answer.psns = psns(nldev, listed.device().index, &ask.psns);
+                answer.psns = psns(nldev, index, &ask.psns);
             }
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
@@ -480,7 +486,6 @@ impl<T: Transport + Send> Reader<T> {
         let want = Want {
             ports: ask.states,
             mrs: ask.qps,
-            ..Want::default()
         };
         let sample = sampler::sample(nldev, listed.device().clone(), want, Some(counts));
         answer.changed = listed.again(&self.root, &sample)?;

@@ -3,16 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::{entry::Entry, known::Listed};
+use super::{counters::AskPort, entry::Entry, known::Listed};
 use rdmatop_model::{
-    cause::{Cause, CauseId, Concerns, Obstacle},
+    cause::{Cause, CauseId, Concerns},
     input::{DeviceReading, UNLISTED},
 };
 use rdmatop_sources::{
     netlink::{
+        error::NetlinkError,
         name::Name,
         record::Device,
-        sample::{DeviceSample, PortSample, RequestError},
+        sample::{DeviceSample, PortSample},
     },
     removal::{self, Holders},
     root::Root,
@@ -128,27 +129,15 @@ pub(super) fn read(
     let mut sample = DeviceSample::new(device);
     let facts = read_device(root, dir);
     let ports = facts.iter().flat_map(|facts| &facts.ports);
-    sample.ports = ports.map(|port| unasked(port.port)).collect();
-    let (listed, mut reading) = Listed::list(root, sample, before, now_ns, true);
+    let of = |port: u32| PortSample { port, info: None };
+    sample.ports = ports.map(|port| of(port.port)).collect();
+    // Netlink has no counters of it any more: they are read from their files.
+    let none: &mut AskPort<'_> = &mut |_, _| Err(NetlinkError::EndedEarly);
+    let (listed, mut reading) = Listed::list(root, sample, before, now_ns, Some(none));
     reading.removing = true;
     let guid = facts.as_ref().and_then(|facts| facts.node_guid);
     reading.node_guid = reading.node_guid.or(guid);
     (listed, reading)
-}
-
-/// A port without counters from netlink: they are read from their files.
-fn unasked(port: u32) -> PortSample {
-    let error = RequestError {
-        request: "counters".into(),
-        why: Obstacle::new(CauseId::RemovalWaits, "the device is being removed", ""),
-        errno: None,
-    };
-    PortSample {
-        port,
-        info: None,
-        counters: Some(Err(error)),
-        counters_at: None,
-    }
 }
 
 /// The note about a device whose removal waits.
