@@ -390,23 +390,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
         };
         let name = format!("counters of {} port {}", device.name, port.port);
         match restore_mode(kernel, port) {
-            Ok(Restored::All) => {
-                lines.push(format!("{name}: mode auto,pid set by rdmatop was taken back"));
-            }
-            Ok(Restored::Bound(qps)) => {
-                lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop was taken back; {qps} queue pairs stay bound until they are destroyed"
-                ));
-            }
-            Ok(Restored::BoundUnknown(error)) => {
-                lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop was taken back; how many queue pairs stay bound is not known: {error}"
-                ));
-            }
-            Ok(Restored::NotOurs) => {
-                lines.push(format!("{name}: another program has changed their mode since, which stays"));
-            }
-            Ok(Restored::Untouched) => {}
+            Ok(done) => lines.extend(done.map(|done| format!("{name}: {done}"))),
             Err(error) => {
                 let off = step!(
                     "sudo rdma statistic qp set link {}/{} auto off",
@@ -440,19 +424,9 @@ fn is_gone(error: &NetlinkError) -> bool {
     }
 }
 
-enum Restored {
-    All,
-    /// This many QPs could not be unbound.
-    Bound(usize),
-    /// How many QPs could not be unbound cannot be read.
-    BoundUnknown(NetlinkError),
-    /// Somebody else has changed the mode since.
-    NotOurs,
-    /// The mode had not been set yet.
-    Untouched,
-}
-
-fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, NetlinkError> {
+/// Takes back the mode of a port; returns what was done, in words. `None`: it had not been set yet.
+fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Option<String>, NetlinkError> {
+    const DONE: &str = "mode auto,pid set by rdmatop was taken back";
     let (index, number) = (port.index, port.port);
     let binding = kernel.binding(index, number)?;
     if binding.mode == Mode::Auto && binding.mask == Mask::PID {
@@ -460,15 +434,17 @@ fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, Ne
         // is left for the next start.
         let before = bound_by_us(kernel, index, number)?;
         kernel.order(&set_auto(index, number, Mask::default(), false))?;
-        Ok(match unbind_all(kernel, index, number, before) {
-            Ok(0) => Restored::All,
-            Ok(left) => Restored::Bound(left),
-            Err(error) => Restored::BoundUnknown(error),
-        })
+        Ok(Some(match unbind_all(kernel, index, number, before) {
+            Ok(0) => DONE.to_owned(),
+            Ok(qps) => format!("{DONE}; {qps} queue pairs stay bound until they are destroyed"),
+            Err(error) => format!("{DONE}; how many queue pairs stay bound is not known: {error}"),
+        }))
     } else if binding.mode == Mode::None {
-        Ok(Restored::Untouched)
+        Ok(None)
     } else {
-        Ok(Restored::NotOurs)
+        Ok(Some(
+            "another program has changed their mode since, which stays".to_owned(),
+        ))
     }
 }
 
