@@ -1,7 +1,7 @@
 //! Counters that QPs are bound to, and how they are bound: `fill_res_counter_entry`, `stat_get_doit_qp` and
 //! `nldev_stat_get_counter_status_doit`, drivers/infiniband/core/nldev.c.
 use super::counters::visit_table;
-use super::{Entry, HwCounter, Owner};
+use super::{Entry, Owner};
 use crate::netlink::attr::{
     PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_TYPE, STAT_AUTO_MODE_MASK, STAT_COUNTER,
     STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
@@ -151,8 +151,8 @@ pub struct CounterSet {
     pub qp_type: Option<QpType>,
     /// Its QPs.
     pub qps: Vec<u32>,
-    /// What it has counted.
-    pub counters: Vec<HwCounter>,
+    /// What it has counted, by the driver's own names.
+    pub counters: Vec<(String, u64)>,
 }
 
 impl CounterSet {
@@ -189,7 +189,8 @@ impl Entry for CounterSet {
                 RES_TYPE => set.qp_type = Some(QpType(attr.u8()?)),
                 RES_QP => set.qps = decode_qps(attr.nest())?,
                 STAT_HWCOUNTERS => visit_table(attr.nest(), &mut |name, value| {
-                    set.counters.push(HwCounter::new(name, value));
+                    set.counters
+                        .push((String::from_utf8_lossy(name).into_owned(), value));
                 })?,
                 _ => Owner::read(&attr, &mut set.owner)?,
             }

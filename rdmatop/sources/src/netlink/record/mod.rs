@@ -14,7 +14,7 @@ mod summary;
 mod sys;
 
 pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
-pub use counters::{HwCounter, visit_counters};
+pub use counters::visit_counters;
 pub use device::Device;
 pub use mlx5::QpContext;
 pub use object::{CmId, Ctx, Mr, Pd};

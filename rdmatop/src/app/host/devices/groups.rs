@@ -79,11 +79,7 @@ fn reading(owners: &mut Owners, set: &CounterSet) -> GroupReading {
             .map(|tid| owners.process(tid)),
         qp_type: set.qp_type,
         qps: set.qps.clone(),
-        counters: set
-            .counters
-            .iter()
-            .map(|counter| (counter.name.to_string(), counter.value))
-            .collect(),
+        counters: set.counters.clone(),
     }
 }
 
