@@ -158,7 +158,7 @@ impl Polled for ProcessSource {
             });
         }
         // After an exec it is another program with the same resources.
-        let fresh: Vec<ProcKey> = changes.new.into_iter().chain(changes.renamed).collect();
+        let fresh = changes.new;
         let known = wants.processes.iter().filter_map(|pid| self.cache.get(*pid));
         let again = known.map(ProcBasic::key).filter(|key| !fresh.contains(key));
         let again: Vec<ProcKey> = again.collect();
