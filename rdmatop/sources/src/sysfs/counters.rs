@@ -25,15 +25,6 @@ pub enum CounterGroup {
     Device,
 }
 
-impl CounterGroup {
-    fn dir(self) -> &'static str {
-        match self {
-            Self::Port => "counters",
-            Self::Hardware | Self::Device => "hw_counters",
-        }
-    }
-}
-
 /// The content of a counter's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileValue {
@@ -80,8 +71,9 @@ impl CounterFiles {
         wanted: impl Fn(&[u8]) -> bool,
     ) -> Self {
         let dir = device_path(root, device).map(|dir| match group {
-            CounterGroup::Device => dir.join(group.dir()),
-            _ => dir.join("ports").join(port.to_string()).join(group.dir()),
+            CounterGroup::Device => dir.join("hw_counters"),
+            CounterGroup::Hardware => dir.join(format!("ports/{port}/hw_counters")),
+            CounterGroup::Port => dir.join(format!("ports/{port}/counters")),
         });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
         let open = |name: OsString| CounterFile {
