@@ -258,8 +258,7 @@ impl<T: Transport + Send> Reader<T> {
                         ..DeviceAnswer::default()
                     },
                 };
-                self.bound(&ask, before_ns, &mut answer);
-                self.paths(&ask, &mut answer);
+                self.after(&ask, before_ns, &mut answer);
                 answer
             }
             What::Again { listed, ask } => {
@@ -268,8 +267,7 @@ impl<T: Transport + Send> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
-                self.bound(&ask, before_ns, &mut answer);
-                self.paths(&ask, &mut answer);
+                self.after(&ask, before_ns, &mut answer);
                 answer
             }
             What::Removal { dir, device, before } => {
@@ -301,29 +299,19 @@ impl<T: Transport + Send> Reader<T> {
         }
     }
 
-    /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
-    /// list has its counter.
-    fn bound(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
+    /// Reads what comes after all else of the device: counters that QPs are bound to, so that each bound QP of the
+    /// list of QPs has its counter; and by the firmware, which may be slow, whom queue pairs send to.
+    fn after(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
         if !ask.counters || ask.paused || answer.other {
             return;
         }
-        if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
+        let Some(listed) = &mut answer.listed else { return };
+        if let Some(nldev) = &mut self.nldev {
             answer.groups = groups::read(nldev, &mut self.owners, listed, ask.last, before_ns);
         }
-    }
-
-    /// Asks the firmware whom queue pairs send to, after all else of the device: it may be slow.
-    fn paths(&mut self, ask: &Ask, answer: &mut DeviceAnswer) {
-        if !ask.counters || ask.paused || answer.other || ask.paths.is_empty() {
+        if ask.paths.is_empty() || !paths::may_ask(listed, now().mono_ns) {
             return;
         }
-        let Some(listed) = answer
-            .listed
-            .as_mut()
-            .filter(|listed| paths::may_ask(listed, now().mono_ns))
-        else {
-            return;
-        };
         // The kernel asks for the right of who opened the socket, and of who sends.
         let raised = Raised::for_net_admin();
         let admin = self.connect();
