@@ -307,10 +307,7 @@ fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
             return Ok(Name::from(attr.string()?));
         }
     }
-    Err(WireError::Missing {
-        record: "summary",
-        number: DEV_NAME,
-    })
+    Err(WireError::missing("summary", DEV_NAME))
 }
 
 /// Hands each entry of a message to `visit`.

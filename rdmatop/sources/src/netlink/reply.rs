@@ -20,7 +20,7 @@ impl Answer {
     /// Expects the answer to `request`, sent with `seq`.
     pub const fn new(request: &Request, seq: u32) -> Self {
         Self {
-            reply: request.reply(),
+            reply: request.reply,
             seq,
             interrupted: false,
         }

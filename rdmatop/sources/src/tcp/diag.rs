@@ -49,10 +49,10 @@ pub(super) fn request(family: u8) -> Request {
 
 fn at<const N: usize>(bytes: &[u8], offset: usize) -> WireResult<[u8; N]> {
     let rest = bytes.get(offset..).and_then(|rest| rest.first_chunk::<N>());
-    rest.copied().ok_or(WireError::Short {
+    rest.copied().ok_or(WireError::Length {
         what: "inet_diag_msg",
-        need: offset + N,
-        have: bytes.len(),
+        length: offset + N,
+        left: bytes.len(),
     })
 }
 

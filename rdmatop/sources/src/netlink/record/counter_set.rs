@@ -90,10 +90,7 @@ pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
         }
     }
     Ok(Binding {
-        mode: mode.ok_or(WireError::Missing {
-            record: "counter mode",
-            number: STAT_MODE,
-        })?,
+        mode: mode.ok_or(WireError::missing("counter mode", STAT_MODE))?,
         mask,
     })
 }
@@ -195,12 +192,8 @@ impl Entry for CounterSet {
                 _ => Owner::read(&attr, &mut set.owner)?,
             }
         }
-        let missing = |number| WireError::Missing {
-            record: "counter",
-            number,
-        };
-        set.id = id.ok_or(missing(STAT_COUNTER_ID))?;
-        set.port = port.ok_or(missing(PORT_INDEX))?;
+        set.id = id.ok_or(WireError::missing("counter", STAT_COUNTER_ID))?;
+        set.port = port.ok_or(WireError::missing("counter", PORT_INDEX))?;
         Ok(set)
     }
 

@@ -43,10 +43,7 @@ impl Device {
                 _ => {}
             }
         }
-        let missing = |number| WireError::Missing {
-            record: "device",
-            number,
-        };
+        let missing = |number| WireError::missing("device", number);
         Ok(Self {
             index: index.ok_or(missing(DEV_INDEX))?,
             name: name.ok_or(missing(DEV_NAME))?,
