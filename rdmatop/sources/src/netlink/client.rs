@@ -1,10 +1,13 @@
 //! Requests to nldev, one method each.
 use std::collections::BTreeMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_RAW, cmd};
+use super::attr::{
+    DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN, RES_CTX,
+    RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PD, RES_PD_ENTRY, RES_PDN, RES_RAW, cmd,
+};
 use super::error::NetlinkError;
 use super::name::Name;
-use super::record::{CmId, Ctx, Device, Entry, Mr, NetnsMode, Pd, Port, Qp, Summary, visit_counters};
+use super::record::{Device, Entry, Mr, NetnsMode, Owned, Port, Qp, Summary, visit_counters};
 use super::reply::Answer;
 use super::request::{Reply, Request};
 use super::sample::Dump;
@@ -259,24 +262,42 @@ impl<T: Transport> Nldev<T> {
         }
     }
 
-    /// Connection-manager ids of a device.
-    pub fn cm_ids(&mut self, device: u32) -> Result<Dump<CmId>, NetlinkError> {
-        self.entries(device)
-    }
-
     /// Memory regions of a device.
     pub fn mrs(&mut self, device: u32) -> Result<Dump<Mr>, NetlinkError> {
         self.entries(device)
     }
 
+    /// Connection-manager ids of a device.
+    pub fn cm_ids(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        let entry = [RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN];
+        self.owned(cmd::RES_CM_ID_GET, device, entry)
+    }
+
     /// Protection domains of a device.
-    pub fn pds(&mut self, device: u32) -> Result<Dump<Pd>, NetlinkError> {
-        self.entries(device)
+    pub fn pds(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        self.owned(cmd::RES_PD_GET, device, [RES_PD, RES_PD_ENTRY, RES_PDN])
     }
 
     /// User contexts of a device. Linux 5.10 answers `EINVAL`.
-    pub fn ctxs(&mut self, device: u32) -> Result<Dump<Ctx>, NetlinkError> {
-        self.entries(device)
+    pub fn ctxs(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        self.owned(cmd::RES_CTX_GET, device, [RES_CTX, RES_CTX_ENTRY, RES_CTXN])
+    }
+
+    /// Objects of which only the owner is of interest, by the attributes of their table, of an entry and of the id.
+    fn owned(
+        &mut self,
+        command: u16,
+        device: u32,
+        [table, entry, id]: [u16; 3],
+    ) -> Result<Dump<Owned>, NetlinkError> {
+        let request = Request::nldev(command, Reply::Dump).device(device);
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<Owned>| {
+            each_nest(attrs, table, entry, &mut |attrs| {
+                out.push(Owned::decode(attrs, id)?);
+                Ok(())
+            })
+        };
+        self.dump(&request, decode, |owned| owned.id.map(u64::from))
     }
 
     /// Creates software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel
@@ -312,13 +333,26 @@ fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
 
 /// Hands each entry of a message to `visit`.
 fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResult<()> {
+    each_nest(attrs, E::TABLE, E::ENTRY, &mut |attrs| {
+        visit(E::decode(attrs)?);
+        Ok(())
+    })
+}
+
+/// Hands each nest of number `entry` in those of number `table` to `visit`.
+fn each_nest(
+    attrs: Attrs<'_>,
+    table: u16,
+    entry: u16,
+    visit: &mut impl FnMut(Attrs<'_>) -> WireResult<()>,
+) -> WireResult<()> {
     for attr in attrs {
-        let table = attr?;
-        if table.number == E::TABLE {
-            for entry in table.nest() {
-                let entry = entry?;
-                if entry.number == E::ENTRY {
-                    visit(E::decode(entry.nest())?);
+        let attr = attr?;
+        if attr.number == table {
+            for nest in attr.nest() {
+                let nest = nest?;
+                if nest.number == entry {
+                    visit(nest.nest())?;
                 }
             }
         }

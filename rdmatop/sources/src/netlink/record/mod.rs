@@ -17,7 +17,7 @@ pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_b
 pub use counters::visit_counters;
 pub use device::Device;
 pub use mlx5::QpContext;
-pub use object::{CmId, Ctx, Mr, Pd};
+pub use object::{Mr, Owned};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};
 pub use qp::Qp;

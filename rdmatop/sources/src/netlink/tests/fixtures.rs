@@ -1,7 +1,7 @@
 //! Recorded answers of four kernels. tests/fixtures/netlink/record.sh describes how the files were made.
 use super::super::client::Nldev;
 use super::super::error::NetlinkError;
-use super::super::record::{CmId, Ctx, Owner, Pd, Qp};
+use super::super::record::{Owned, Owner, Qp};
 use super::super::sample::{DeviceSample, Dump, Reading};
 use super::super::sampler::{self, Want};
 use crate::fake::recording::{Recording, Replay};
@@ -33,10 +33,10 @@ struct Seen {
     /// Counters of its port.
     counters: Vec<(String, u64)>,
     qps: Vec<Qp>,
-    cm_ids: Vec<CmId>,
-    pds: Vec<Pd>,
+    cm_ids: Vec<Owned>,
+    pds: Vec<Owned>,
     /// Linux 5.10 refuses to list them.
-    ctxs: Result<Vec<Ctx>, NetlinkError>,
+    ctxs: Result<Vec<Owned>, NetlinkError>,
 }
 
 fn seen(nldev: &mut Nldev<Replay>) -> [Seen; 2] {

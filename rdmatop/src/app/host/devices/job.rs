@@ -28,7 +28,7 @@ use rdmatop_sources::{
         client::Nldev,
         error::NetlinkError,
         name::Name,
-        record::{Ctx, Device, NetnsMode, Summary},
+        record::{Device, NetnsMode, Owned, Summary},
         sampler::{self, Want},
         transport::Transport,
     },
@@ -524,7 +524,7 @@ fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Li
         .ctxs(listed.device().index)
         .ok()
         .filter(|list| !list.interrupted)?;
-    let process = |ctx: &Ctx| Some(owners.process(ctx.owner.as_ref()?.pid()?));
+    let process = |ctx: &Owned| Some(owners.process(ctx.owner.as_ref()?.pid()?));
     let mut processes: Vec<u32> = list.items.iter().map(process).collect::<Option<_>>()?;
     processes.sort_unstable();
     processes.dedup();
