@@ -60,14 +60,14 @@ pub struct Ask {
     /// The process's name, safe to print.
     pub name: String,
     /// What is wanted.
-    pub parts: &'static [Part],
+    pub parts: Vec<Part>,
 }
 
 /// A reading for a thread.
 struct Job {
     key: (ProcKey, Asker),
     user: Option<u32>,
-    parts: &'static [Part],
+    parts: Vec<Part>,
 }
 
 struct Answer {
@@ -166,7 +166,7 @@ impl Details {
             let mut read = make_work();
             Box::new(move |job| {
                 let begun_ns = now().mono_ns;
-                let mut reading = read(job.key.0, job.user, job.parts);
+                let mut reading = read(job.key.0, job.user, &job.parts);
                 reading.detail.read_ns = begun_ns;
                 Answer {
                     key: job.key,
@@ -189,7 +189,9 @@ impl Details {
     /// the program before it.
     pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
         if self.mask {
-            ask.parts = without_words(ask.parts);
+            // Neither command lines nor environments: these hold a user's words.
+            ask.parts
+                .retain(|part| matches!(part, Part::Libraries | Part::VerbsFiles));
         }
         let now_ns = now().mono_ns;
         let key = (ask.process, asker);
@@ -330,7 +332,7 @@ impl Details {
             self.readers.push(Job {
                 key: *key,
                 user: name,
-                parts: task.ask.parts,
+                parts: task.ask.parts.clone(),
             });
         }
     }
@@ -425,23 +427,12 @@ impl Details {
                 pid: process.pid,
                 user: task.ask.user,
                 name: &task.ask.name,
-                parts: task.ask.parts,
+                parts: &task.ask.parts,
                 miss: task.miss.as_ref(),
                 waits: if self.refused { Waits::Thread } else { task.waits },
             })
         });
         late::notes(in_exec.chain(late).collect())
-    }
-}
-
-/// The parts among these that hold no words of a user's: neither command line nor environment.
-fn without_words(parts: &[Part]) -> &'static [Part] {
-    let has = |part| parts.contains(&part);
-    match (has(Part::Libraries), has(Part::VerbsFiles)) {
-        (true, true) => &[Part::Libraries, Part::VerbsFiles],
-        (true, false) => &[Part::Libraries],
-        (false, true) => &[Part::VerbsFiles],
-        (false, false) => &[],
     }
 }
 

@@ -221,12 +221,12 @@ fn patience(once: bool, round_ns: u64) -> (u64, Duration) {
     }
 }
 
-fn ask(process: &ProcBasic, parts: &'static [Part]) -> Ask {
+fn ask(process: &ProcBasic, parts: &[Part]) -> Ask {
     Ask {
         process: process.key(),
         user: process.uid,
         name: process.stat.comm.clone(),
-        parts,
+        parts: parts.to_vec(),
     }
 }
 
@@ -248,12 +248,7 @@ impl Search {
     }
 
     /// The facts about exactly these processes, read now; those that do not answer in time have no details.
-    pub(super) fn facts(
-        &self,
-        processes: &[ProcKey],
-        parts: &'static [Part],
-        once: bool,
-    ) -> Vec<ProcessFacts> {
+    pub(super) fn facts(&self, processes: &[ProcKey], parts: &[Part], once: bool) -> Vec<ProcessFacts> {
         if processes.is_empty() {
             return Vec::new();
         }
