@@ -20,6 +20,7 @@ pub fn threads() -> &'static str {
     unless_short_of_addresses("raise the limit of processes (ulimit -u in bash), or pids.max of the cgroup")
 }
 
+/// The remedy, or that for too little address space.
 fn unless_short_of_addresses(remedy: &'static str) -> &'static str {
     if short_of_addresses(&Root::default()) {
         "raise the limit of address space: `ulimit -v unlimited`"

@@ -42,69 +42,62 @@ fn grant(p: &Platform, caps: &'static str) -> NextStep {
 
 fn rdma(p: &Platform, out: &mut Vec<Cause>) {
     const LAB: &str = "`sudo rdmatop doctor` names a NIC without it. To try rdmatop on a machine without a NIC: `sudo rdmatop lab up`";
-    if p.without_sys {
-        push(
-            out,
+    let loaded = || p.modules.iter().find(|module| module.is_loaded_for_hardware());
+    let (id, what, why, remedy): (CauseId, &str, String, NextStep) = if p.without_sys {
+        (
             CauseId::NoSysfs,
             "Link rates, GIDs and drivers are missing, and there is no eBPF",
-            "/sys is not mounted here",
-            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
-        );
+            "/sys is not mounted here".to_owned(),
+            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys"
+                .into(),
+        )
     } else if p.rdma_devices.is_none() {
-        let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
-        push(
-            out,
+        (
             CauseId::NoRdmaSubsystem,
             "No RDMA",
-            why,
+            "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)".to_owned(),
             step!("load the driver of your NIC; {}", LAB),
-        );
+        )
     } else if p.elsewhere {
         // They are looked for, and what is not found is named, where devices are read.
-    } else if p.rdma_devices == Some(0)
-        && let Some(driver) = p.modules.iter().find(|module| module.is_loaded_for_hardware())
-    {
-        let why = format!(
-            "{} is loaded, and no device of it is in this network namespace",
-            driver.name
-        );
-        push(
-            out,
+        return;
+    } else if let Some(driver) = loaded().filter(|_| p.rdma_devices == Some(0)) {
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            why,
-            "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC",
-        );
+            format!("{} is loaded, and no device of it is in this network namespace", driver.name),
+            "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC"
+                .into(),
+        )
     } else if p.exclusive {
-        push(
-            out,
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            "RDMA devices belong to one network namespace each (mode exclusive), and none to this one",
-            ELSEWHERE,
-        );
+            "RDMA devices belong to one network namespace each (mode exclusive), and none to this one"
+                .to_owned(),
+            ELSEWHERE.into(),
+        )
     } else if p.rdma_devices == Some(0) {
-        let why = "the RDMA subsystem is loaded and has no device in this network namespace";
-        push(
-            out,
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            why,
+            "the RDMA subsystem is loaded and has no device in this network namespace".to_owned(),
             step!("load the driver of your NIC; {}", LAB),
-        );
+        )
     } else if p.dangling_devices > 0 {
-        let why = format!(
-            "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
-            count(p.dangling_devices, "device")
-        );
-        push(
-            out,
+        (
             CauseId::DanglingSysfs,
             "Link rates, GIDs, drivers and the counters in /sys are missing",
-            why,
-            "give the container the host's: -v /sys/devices:/sys/devices:ro",
-        );
-    }
+            format!(
+                "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
+                count(p.dangling_devices, "device")
+            ),
+            "give the container the host's: -v /sys/devices:/sys/devices:ro".into(),
+        )
+    } else {
+        return;
+    };
+    push(out, id, what, why, remedy);
 }
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
