@@ -20,7 +20,15 @@ fn record(file: &str, comment: &str) -> Result<String> {
     for _ in 0..2 {
         for device in nldev.devices()?.items {
             let index = device.index;
-            let sample = sampler::sample(&mut nldev, device, Want::EVERYTHING, None);
+            let sample = sampler::sample(
+                &mut nldev,
+                device,
+                Want {
+                    ports: true,
+                    mrs: true,
+                },
+                None,
+            );
             let objects = (
                 nldev.qps(index),
                 nldev.cm_ids(index),

@@ -34,14 +34,8 @@ const MOST_PORTS: u32 = 64;
 
 /// A handle on the changes of this run: the thread that makes them has one, and so has the thread that takes
 /// them back.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HwCounters(Arc<Mutex<Session<Live>>>);
-
-impl std::fmt::Debug for HwCounters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HwCounters")
-    }
-}
 
 impl HwCounters {
     /// A session that has changed nothing yet.
@@ -122,6 +116,7 @@ fn recover_with(kernel: &mut impl Kernel, locked: &Locked) -> Vec<String> {
 }
 
 /// What is known of the ports of this run.
+#[derive(Debug)]
 struct Session<K> {
     kernel: K,
     /// Where the file of changes is.

@@ -20,14 +20,6 @@ pub struct Want {
     pub mrs: bool,
 }
 
-impl Want {
-    /// Everything there is.
-    pub const EVERYTHING: Self = Self {
-        ports: true,
-        mrs: true,
-    };
-}
-
 /// Reads a device that was listed before. `counts` are its resource counts where the caller has just read
 /// them; otherwise they are asked for. Fails only in parts.
 pub fn sample<T: Transport>(

@@ -43,7 +43,15 @@ fn seen(nldev: &mut Nldev<Replay>) -> [Seen; 2] {
     let devices = nldev.devices().unwrap().items.into_iter();
     let seen = devices.map(|device| {
         let index = device.index;
-        let sample = sampler::sample(nldev, device, Want::EVERYTHING, None);
+        let sample = sampler::sample(
+            nldev,
+            device,
+            Want {
+                ports: true,
+                mrs: true,
+            },
+            None,
+        );
         // Of kinds whose count is 0 nothing was recorded.
         let none = got(&sample.summary).get("cm_id") == Some(0);
         let mut counters = Vec::new();

@@ -25,7 +25,15 @@ fn ask_everything(recording: Recording) {
     let mut nldev = Nldev::new(Replay::new(recording));
     for device in nldev.devices().unwrap_or_default().items {
         let index = device.index;
-        let sample = sampler::sample(&mut nldev, device, Want::EVERYTHING, None);
+        let sample = sampler::sample(
+            &mut nldev,
+            device,
+            Want {
+                ports: true,
+                mrs: true,
+            },
+            None,
+        );
         // Every error is printed too.
         let _ = sample.errors().map(ToString::to_string).collect::<Vec<_>>();
         let _ = (nldev.qps(index), nldev.cm_ids(index));
