@@ -71,8 +71,7 @@ struct Job {
 }
 
 struct Answer {
-    key: (ProcKey, Asker),
-    user: Option<u32>,
+    job: Job,
     reading: Reading,
     took_ns: u64,
 }
@@ -169,8 +168,7 @@ impl Details {
                 let mut reading = read(job.key.0, job.user, &job.parts);
                 reading.detail.read_ns = begun_ns;
                 Answer {
-                    key: job.key,
-                    user: job.user,
+                    job,
                     reading,
                     took_ns: now().mono_ns.saturating_sub(begun_ns),
                 }
@@ -359,12 +357,7 @@ impl Details {
 
     fn answered(&mut self, answer: Answer) {
         let now_ns = now().mono_ns;
-        let Answer {
-            key,
-            user,
-            reading,
-            took_ns,
-        } = answer;
+        let (Job { key, user, .. }, reading, took_ns) = (answer.job, answer.reading, answer.took_ns);
         if let Some(user) = self.users.get_mut(&user) {
             user.reading = user.reading.saturating_sub(1);
         }
