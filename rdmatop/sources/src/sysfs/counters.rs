@@ -87,7 +87,8 @@ impl CounterFiles {
             group,
             files: names
                 .into_iter()
-                .filter(|name| !is_setting(name) && wanted(name.as_bytes()))
+                // `lifespan` is the age in ms at which the kernel reads the others again.
+                .filter(|name| name != "lifespan" && wanted(name.as_bytes()))
                 .map(open)
                 .collect(),
         }
@@ -182,11 +183,6 @@ pub fn is_failure(errno: Option<i32>) -> bool {
         errno,
         Some(libc::EIO | libc::ETIMEDOUT | libc::ETIME | libc::EREMOTEIO)
     )
-}
-
-/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.
-fn is_setting(name: &OsStr) -> bool {
-    name == "lifespan"
 }
 
 #[cfg(test)]
