@@ -109,18 +109,8 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
 
 /// Terminal columns of `s`: East Asian wide characters take two.
 pub fn width(s: &str) -> usize {
-    // Nearly every text is ASCII that prints, or a line of rules, bars and charts, none of which joins with
-    // what stands beside it; the tables of the other scripts cost a look-up for each character.
-    if is_plain(s) {
-        return s.len();
-    }
-    let mut columns = s
-        .chars()
-        .map(|c| matches!(c, ' '..='~' | '·' | '\u{2500}'..='\u{259f}'));
-    if columns.all(|is_one| is_one) {
-        return s.chars().count();
-    }
-    s.width()
+    // Nearly every text is ASCII that prints; the tables of scripts cost a look-up for each character.
+    if is_plain(s) { s.len() } else { s.width() }
 }
 
 /// ASCII that prints: each byte is a character of one column.
