@@ -23,7 +23,7 @@ pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<S
     search(open(root)?, names)
 }
 
-/// Names of the functions whose line contains `part`. `None`: the file cannot be read.
+/// The functions whose names contain `part`. `None`: the file cannot be read.
 pub fn find_parts(root: &Root, part: &str) -> Option<Vec<String>> {
     parts(open(root)?, part)
 }
@@ -34,9 +34,9 @@ fn open(root: &Root) -> Option<impl BufRead + use<>> {
     Some(BufReader::with_capacity(BUFFER, file))
 }
 
-/// Hands each line to `look`; `None` for a list that is empty or cannot be read to its end. An error half-way
-/// would make present functions look absent.
-fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8])) -> Option<()> {
+/// Hands name and module of each function to `look`; `None` for a list that is empty or cannot be read to its end.
+/// An error half-way would make present functions look absent.
+fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8], Option<&[u8]>)) -> Option<()> {
     let (mut line, mut any) = (Vec::new(), false);
     loop {
         line.clear();
@@ -44,16 +44,17 @@ fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8])) -> Option<()> {
             return any.then_some(());
         }
         any = true;
-        look(&line);
+        if let Some((name, module)) = function(&line) {
+            look(name, module);
+        }
     }
 }
 
 fn parts(lines: impl BufRead, part: &str) -> Option<Vec<String>> {
     let mut out = Vec::new();
-    let has = |line: &[u8]| line.windows(part.len()).any(|at| at == part.as_bytes());
-    each(lines, |line| {
-        let found = Some(line).filter(|line| has(line)).and_then(function);
-        out.extend(found.map(|(name, _)| text::sanitize(name)));
+    let has = |name: &&[u8]| name.windows(part.len()).any(|at| at == part.as_bytes());
+    each(lines, |name, _| {
+        out.extend(Some(name).filter(has).map(text::sanitize));
     })?;
     Some(out)
 }
@@ -61,12 +62,9 @@ fn parts(lines: impl BufRead, part: &str) -> Option<Vec<String>> {
 fn search(lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
     let wanted: HashMap<&[u8], &str> = names.iter().map(|name| (name.as_bytes(), *name)).collect();
     let mut out: HashMap<String, Vec<SymbolHome>> = HashMap::new();
-    each(lines, |line| {
-        let Some((name, home)) = function(line) else {
-            return;
-        };
+    each(lines, |name, module| {
         let Some(name) = wanted.get(name) else { return };
-        let home = home.map_or(SymbolHome::Kernel, |module| {
+        let home = module.map_or(SymbolHome::Kernel, |module| {
             SymbolHome::Module(text::sanitize(module))
         });
         let homes = out.entry((*name).to_owned()).or_default();
