@@ -245,8 +245,6 @@ impl Details {
                 self.grow();
             }
         }
-        let is_read = |task: &Task| matches!(task.state, State::Read(_));
-        self.readers.calm(!self.tasks.values().any(is_read));
         self.users.retain(|_, user| {
             let _ = user.may_repeat(now().mono_ns);
             user.reading > 0 || user.credit_ns < CREDIT

@@ -408,7 +408,6 @@ impl Polled for DeviceSource {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);
-        self.readings.calm();
         self.look_at_log(Some(before_ns), out);
         let mut slow = self.readings.notes();
         slow.extend(self.present.pauses());
