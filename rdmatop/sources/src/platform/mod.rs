@@ -10,7 +10,7 @@ mod remedy;
 mod security;
 
 pub use host::os_release;
-pub use kallsyms::{SymbolHome, find_parts, find_symbols};
+pub use kallsyms::{find_parts, find_symbols};
 pub use modules::{ModuleFacts, NICS};
 pub use namespaces::is_initial_user;
 pub(crate) use namespaces::namespace;
