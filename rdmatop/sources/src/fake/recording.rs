@@ -56,7 +56,8 @@ impl Recording {
         out
     }
 
-    /// Reads the file format; `None` for what is no recording of this version, or has a frame that does not fit.
+    /// Reads the file format; `None` for what is no recording of this version, or has a frame that does not
+    /// fit.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(MAGIC)?;
         let mut recording = Self::default();

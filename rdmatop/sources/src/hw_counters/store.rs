@@ -49,8 +49,8 @@ fn failed(path: &Path, refusal: &Refusal) -> Denied {
 }
 
 impl Locked {
-    /// Takes the right in the directory `path`. Unless it is to `make` what is missing, to change something, it
-    /// makes neither the directory nor the file of changes, and is denied without these.
+    /// Takes the right in the directory `path`. Unless it is to `make` what is missing, to change something,
+    /// it makes neither the directory nor the file of changes, and is denied without these.
     pub fn at(path: &Path, make: bool) -> Result<Self, Denied> {
         let open = if make { Directory::make } else { Directory::open };
         let owner = rustix::process::geteuid().as_raw();

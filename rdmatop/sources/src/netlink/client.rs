@@ -283,7 +283,8 @@ impl<T: Transport> Nldev<T> {
         self.owned(cmd::RES_CTX_GET, device, [RES_CTX, RES_CTX_ENTRY, RES_CTXN])
     }
 
-    /// Objects of which only the owner is of interest, by the attributes of their table, of an entry and of the id.
+    /// Objects of which only the owner is of interest, by the attributes of their table, of an entry and of
+    /// the id.
     fn owned(
         &mut self,
         command: u16,

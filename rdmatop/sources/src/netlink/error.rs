@@ -37,8 +37,8 @@ pub enum NetlinkError {
         /// How long rdmatop waited for one datagram.
         seconds: u64,
     },
-    /// Data was lost: the socket's queue was full (`ENOBUFS`, `NLMSG_OVERRUN`), or a datagram was larger than the
-    /// buffer (`MSG_TRUNC`).
+    /// Data was lost: the socket's queue was full (`ENOBUFS`, `NLMSG_OVERRUN`), or a datagram was larger than
+    /// the buffer (`MSG_TRUNC`).
     #[error("a part of the answer was lost: it did not fit the socket's queue or buffer")]
     Overrun,
     /// The kernel refused (`NLMSG_ERROR`).

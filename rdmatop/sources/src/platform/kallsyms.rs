@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use crate::root::Root;
 use rdmatop_base::text;
 
-/// Looks for functions of these exact names, in one pass over some 200,000 lines. For each name the modules that
-/// have it, `None` for vmlinux; a name that is nowhere is not in the map. `None`: the file cannot be read, so nothing is known.
+/// Looks for functions of these exact names, in one pass over some 200,000 lines. For each name the modules
+/// that have it, `None` for vmlinux; a name that is nowhere is not in the map. `None`: the file cannot be
+/// read, so nothing is known.
 ///
 /// Addresses are not needed: the kernel shows the names to everybody and zeroes only the addresses
 /// (`kallsyms_show_value` in kernel/ksyms_common.c).
@@ -25,8 +26,8 @@ fn open(root: &Root) -> Option<impl BufRead + use<>> {
     Some(BufReader::with_capacity(BUFFER, file))
 }
 
-/// Hands name and module of each function to `look`; `None` for a list that is empty or cannot be read to its end.
-/// An error half-way would make present functions look absent.
+/// Hands name and module of each function to `look`; `None` for a list that is empty or cannot be read to its
+/// end. An error half-way would make present functions look absent.
 fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8], Option<&[u8]>)) -> Option<()> {
     let (mut line, mut any) = (Vec::new(), false);
     loop {

@@ -7,8 +7,8 @@ use crate::root::Root;
 const INITIAL_PID: u64 = 0xEFFF_FFFC;
 const INITIAL_USER: u64 = 0xEFFF_FFFD;
 
-/// Whether rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an RDMA
-/// resource that is outside of it.
+/// Whether rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an
+/// RDMA resource that is outside of it.
 pub(super) fn is_initial_pid(root: &Root) -> Option<bool> {
     is_initial(root, "self/ns/pid", INITIAL_PID)
 }

@@ -2,7 +2,8 @@
 
 use crate::root::Root;
 
-/// Whether lockdown is `confidentiality`: "none [integrity] confidentiality", the brackets mark the mode in force.
+/// Whether lockdown is `confidentiality`: "none [integrity] confidentiality", the brackets mark the mode in
+/// force.
 pub(super) fn confidential(root: &Root) -> Option<bool> {
     let modes = root.line(&root.sys("kernel/security/lockdown"))?;
     Some(modes.contains("[confidentiality]"))

@@ -20,8 +20,8 @@ pub(super) struct Octets {
 }
 
 impl Octets {
-    /// For how long no connection is worth a look, ns: until there is a rate, or after a count that shows that
-    /// little moves. `None`: enough moves, or that is not known.
+    /// For how long no connection is worth a look, ns: until there is a rate, or after a count that shows
+    /// that little moves. `None`: enough moves, or that is not known.
     pub(super) fn rest(&mut self, root: &Root, now_ns: u64) -> Option<u64> {
         let text = root.bytes(&root.proc("net/dev"), LIMIT);
         let now = text

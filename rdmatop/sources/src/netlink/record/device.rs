@@ -54,8 +54,8 @@ impl Device {
         })
     }
 
-    /// Whether it is this generation of this device. One that was added again has a new index and its counters
-    /// start at 0, so neither the name nor the index alone distinguishes two of them.
+    /// Whether it is this generation of this device. One that was added again has a new index and its
+    /// counters start at 0, so neither the name nor the index alone distinguishes two of them.
     pub fn is(&self, other: &Self) -> bool {
         let key = |device: &Self| (device.index, device.node_guid);
         key(self) == key(other) && self.name == other.name

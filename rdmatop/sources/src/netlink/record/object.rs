@@ -39,8 +39,8 @@ impl Entry for Mr {
     }
 }
 
-/// A protection domain, a user context (the open verbs file of one process), or a connection-manager id (one end
-/// of an rdma_cm connection, or a listener).
+/// A protection domain, a user context (the open verbs file of one process), or a connection-manager id (one
+/// end of an rdma_cm connection, or a listener).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owned {
     /// Id within the device.

@@ -36,8 +36,8 @@ pub(super) struct PortCounters {
 }
 
 impl PortCounters {
-    /// Asks for the counters of a listing, unless they are left alone. Returns them, and whether other files than
-    /// before have to be read.
+    /// Asks for the counters of a listing, unless they are left alone. Returns them, and whether other files
+    /// than before have to be read.
     pub(super) fn list(
         &mut self,
         port: u32,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_fails_still_has_its_counters_and_one_without_any_has_none() {
+    fn counters_are_of_a_driver_that_fails_too_and_none_of_one_without_any() {
         let name = Name::from("mlx5_0");
         let answer = |errno| NetlinkError::Kernel { errno, message: None };
         let mut port = PortCounters::default();

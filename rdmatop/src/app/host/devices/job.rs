@@ -299,8 +299,8 @@ impl<T: Transport + Send> Reader<T> {
         }
     }
 
-    /// Reads what comes after all else of the device: counters that QPs are bound to, so that each bound QP of the
-    /// list of QPs has its counter; and by the firmware, which may be slow, whom queue pairs send to.
+    /// Reads what comes after all else of the device: counters that QPs are bound to, so that each bound QP
+    /// of the list of QPs has its counter; and by the firmware, which may be slow, whom queue pairs send to.
     fn after(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
         if !ask.counters || ask.paused || answer.other {
             return;

@@ -114,8 +114,8 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing, and
-    /// `ask` asks netlink for its counters, unless they are left alone.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing,
+    /// and `ask` asks netlink for its counters, unless they are left alone.
     pub(super) fn list(
         root: &Root,
         mut sample: DeviceSample,
