@@ -20,20 +20,35 @@ fn record(file: &str, comment: &str) -> Result<String> {
     for _ in 0..2 {
         for device in nldev.devices()?.items {
             let index = device.index;
-            let sample = sampler::sample(&mut nldev, device, Want::EVERYTHING, None);
+            let sample = sampler::sample(
+                &mut nldev,
+                device,
+                Want {
+                    ports: true,
+                    mrs: true,
+                },
+                None,
+            );
             let objects = (
                 nldev.qps(index),
                 nldev.cm_ids(index),
                 nldev.pds(index),
                 nldev.ctxs(index),
             );
-            seen.push((sample, objects, nldev.ports(index)?));
+            let mut counters = Vec::new();
+            for port in 1..=sample.device.port_count {
+                let read = nldev.each_counter(index, port, &mut |name, value| {
+                    counters.push((name.to_vec(), value));
+                });
+                read?;
+            }
+            seen.push((sample, counters, objects, nldev.ports(index)?));
         }
     }
     let absent = [
         nldev.qps(ABSENT).map(|_| ()),
         nldev.summary(ABSENT).map(|_| ()),
-        nldev.counters(ABSENT, 1).map(|_| ()),
+        nldev.each_counter(ABSENT, 1, &mut |_, _| {}),
         nldev.del_link(ABSENT),
     ];
     let mut recording = nldev.into_transport().recording;

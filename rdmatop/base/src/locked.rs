@@ -4,68 +4,9 @@
 use crate::step::{NextStep, ShellWord, step};
 use crate::workload::Workload;
 
-/// What a process runs in, as far as it decides about its limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum LimitedBy {
-    Slurm,
-    /// A pod, started by CRI-O or else by containerd.
-    Pod {
-        crio: bool,
-    },
-    /// A container, and the program that starts such containers.
-    Container(&'static str),
-    Machine,
-    Unit(String),
-    /// What a user's own systemd started: its unit.
-    UserManager(String),
-    /// A shell, by ssh or at the console, or what was started from one.
-    Login,
-    /// A shell, which started a container of podman.
-    LoginPodman,
-    Unknown,
-}
-
 /// How the unit of a user's own systemd begins.
 const USER_MANAGER: &str = "user@";
 const SCOPE: &str = ".scope";
-
-impl LimitedBy {
-    /// Who sets the limit, as the path of the cgroup shows.
-    fn of(cgroup: &str) -> Self {
-        let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
-        let workload = workload.unwrap_or_default();
-        if workload.slurm.is_some() {
-            return Self::Slurm;
-        }
-        if workload.pod.is_some() {
-            let crio = cgroup.contains("/crio-");
-            return Self::Pod { crio };
-        }
-        if workload.container.is_some() {
-            return Self::Container(if cgroup.contains("libpod") {
-                "podman"
-            } else if cgroup.contains("nerdctl-") {
-                "nerdctl"
-            } else {
-                "docker"
-            });
-        }
-        if workload.machine.is_some() {
-            return Self::Machine;
-        }
-        let (above, name) = below_slices(cgroup);
-        match name {
-            // A shell asks the user's systemd for these scopes, and what runs there has its limits.
-            name if name.starts_with(USER_MANAGER) => match below_slices(&cgroup[above.len()..]).1 {
-                scope if scope.starts_with("libpod-") && scope.ends_with(SCOPE) => Self::LoginPodman,
-                scope if scope.starts_with("tmux-spawn-") && scope.ends_with(SCOPE) => Self::Login,
-                _ => Self::UserManager(name.to_owned()),
-            },
-            name if name.starts_with("session-") && name.ends_with(SCOPE) => Self::Login,
-            _ => unit(cgroup).map_or(Self::Unknown, |unit| Self::Unit(unit.to_owned())),
-        }
-    }
-}
 
 /// The unit of systemd that a process in this cgroup belongs to, if it is a service.
 pub fn unit(cgroup: &str) -> Option<&str> {
@@ -100,49 +41,74 @@ pub fn believed(cgroup: &str, claimed: bool) -> &str {
     }
 }
 
-/// How a process in this cgroup gets a larger limit at its next start. `None`: the cgroup is not known.
+/// How a process in this cgroup gets a larger limit at its next start: by who sets the limit, as the path
+/// shows. `None`: the cgroup is not known.
 pub fn raise(cgroup: Option<&str>) -> NextStep {
-    match cgroup.map_or(LimitedBy::Unknown, LimitedBy::of) {
+    let cgroup = cgroup.unwrap_or_default();
+    let workload = Some(Workload::from_path(cgroup)).filter(|workload| !workload.claimed);
+    let workload = workload.unwrap_or_default();
+    if workload.slurm.is_some() {
         // KillMode=process of Slurm's own unit leaves the steps alone.
-        LimitedBy::Slurm => {
-            "slurm.conf PropagateResourceLimitsExcept=MEMLOCK, then sudo scontrol reconfigure; LimitMEMLOCK=infinity, by: sudo systemctl edit slurmd; sudo \
-             systemctl restart slurmd (running jobs go on)"
-        }
-        // A capability that a runtime adds is not effective in a process of another user than root
-        // (capabilities(7), execve).
+        return "slurm.conf PropagateResourceLimitsExcept=MEMLOCK, then sudo scontrol reconfigure; LimitMEMLOCK=infinity, by: sudo systemctl edit slurmd; sudo \
+            systemctl restart slurmd (running jobs go on)"
+            .into();
+    }
+    // A capability that a runtime adds is not effective in a process of another user than root
+    // (capabilities(7), execve).
+    if workload.pod.is_some() && cgroup.contains("/crio-") {
+        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
+            /etc/crio/crio.conf.d (OpenShift: by a MachineConfig); sudo systemctl restart crio (pods go on), then the pod anew"
+            .into();
+    }
+    if workload.pod.is_some() {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
-        LimitedBy::Pod { crio: false } => {
-            "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
-             LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
-             in its settings or image, or it is gone at the next start"
+        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
+            LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
+            in its settings or image, or it is gone at the next start"
+            .into();
+    }
+    if workload.container.is_some() {
+        let program = if cgroup.contains("libpod") {
+            "podman"
+        } else if cgroup.contains("nerdctl-") {
+            "nerdctl"
+        } else {
+            "docker"
+        };
+        return step!("{} run --ulimit memlock=-1", program);
+    }
+    if workload.machine.is_some() {
+        return "sudo virsh edit MACHINE, <memtune><hard_limit> above its memory; then start it anew".into();
+    }
+    let (above, name) = below_slices(cgroup);
+    let is_scope = |name: &str, of: &str| name.starts_with(of) && name.ends_with(SCOPE);
+    if name.starts_with(USER_MANAGER) {
+        // A shell asks the user's systemd for these scopes, and what runs there has its limits.
+        let (_, below) = below_slices(&cgroup[above.len()..]);
+        if is_scope(below, "libpod-") {
+            return "'* - memlock unlimited' in /etc/security/limits.conf; log in anew; podman run --ulimit memlock=-1"
+                .into();
         }
-        LimitedBy::Pod { crio: true } => {
-            "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
-             /etc/crio/crio.conf.d (OpenShift: by a MachineConfig); sudo systemctl restart crio (pods go on), then the pod anew"
-        }
-        LimitedBy::Container(program) => return step!("{} run --ulimit memlock=-1", program),
-        LimitedBy::Machine => "sudo virsh edit MACHINE, <memtune><hard_limit> above its memory; then start it anew",
-        LimitedBy::Unit(unit) => {
-            return step!(
-                "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}; sudo systemctl restart {}, which stops it",
-                ShellWord::new(&unit, "UNIT"),
-                ShellWord::new(&unit, "UNIT")
-            );
-        }
-        LimitedBy::UserManager(unit) => {
+        if !is_scope(below, "tmux-spawn-") {
             return step!(
                 "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit user@.service; sudo systemctl restart {}, which ends all units of this user's own systemd",
-                ShellWord::new(&unit, "UNIT")
+                ShellWord::new(name, "UNIT")
             );
         }
-        LimitedBy::LoginPodman => {
-            "'* - memlock unlimited' in /etc/security/limits.conf; log in anew; podman run --ulimit memlock=-1"
-        }
-        LimitedBy::Login => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew",
-        LimitedBy::Unknown => "ulimit -l unlimited in the shell that starts it",
     }
-    .into()
+    if name.starts_with(USER_MANAGER) || is_scope(name, "session-") {
+        return "'* - memlock unlimited' in /etc/security/limits.conf; log in anew".into();
+    }
+    let Some(unit) = unit(cgroup) else {
+        return "ulimit -l unlimited in the shell that starts it".into();
+    };
+    let unit = ShellWord::new(unit, "UNIT");
+    step!(
+        "[Service] LimitMEMLOCK=infinity, by: sudo systemctl edit {}; sudo systemctl restart {}, which stops it",
+        unit,
+        unit
+    )
 }
 
 /// The command that ends an RDMA limit of a cgroup.

@@ -5,7 +5,7 @@
 //! `String` went through [`sanitize`]; what records hold are bytes, which the engine makes safe
 //! (`model/engine/names.rs`). Views, JSON and exporters only add the escaping of their format.
 use std::cmp::Ordering;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -54,52 +54,14 @@ pub fn may_be_sanitized(text: &str) -> bool {
     false
 }
 
-/// A finite number that is not negative, with none, one or two decimals. It is that of
-/// `format!("{value:.2}")`, except that a value just beside the middle of two results (1.115) may become the
-/// other one: the standard library computes with the exact value of the float, which takes several times as
-/// long, and a trace prints a duration in each line.
-pub fn decimal(value: f64, decimals: u32) -> String {
-    let scale = 10_u64.pow(decimals);
-    let scaled = (value * scale as f64).round_ties_even();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a cast from float to integer saturates"
-    )]
-    let scaled = scaled as u64;
-    let (whole, part) = (scaled / scale, scaled % scale);
-    match decimals {
-        0 => whole.to_string(),
-        1 => format!("{whole}.{part}"),
-        _ => format!("{whole}.{part:02}"),
-    }
-}
-
-/// [`sanitize`] with a bound: reads at most `max_bytes` of input and returns at most `max_bytes`.
+/// [`sanitize`] with a bound: returns at most `max_bytes`.
 pub fn sanitize_bounded(bytes: &[u8], max_bytes: usize) -> String {
-    let mut out = sanitize(whole_characters(bytes, max_bytes));
-    let keep = cut(&out, max_bytes).len();
-    out.truncate(keep);
+    // A character that begins before the bound ends within three more bytes. No character becomes shorter, so
+    // that what the end of these has cut is behind the bound.
+    let head = bytes.get(..max_bytes.saturating_add(3)).unwrap_or(bytes);
+    let mut out = sanitize(head);
+    out.truncate(cut(&out, max_bytes).len());
     out
-}
-
-/// The first `max_bytes`, without a character that the bound would split: its first half would show as broken
-/// bytes.
-fn whole_characters(bytes: &[u8], max_bytes: usize) -> &[u8] {
-    let Some(head) = bytes.get(..max_bytes) else {
-        return bytes;
-    };
-    let cut = |back: &usize| {
-        let rest = &bytes[max_bytes - back..];
-        let rest = rest.get(..4).unwrap_or(rest);
-        let first = rest
-            .utf8_chunks()
-            .next()
-            .and_then(|chunk| chunk.valid().chars().next());
-        first.is_some_and(|first| first.len_utf8() > *back)
-    };
-    let back = (1..=max_bytes.min(3)).find(cut).unwrap_or(0);
-    &head[..max_bytes - back]
 }
 
 fn push_safe(out: &mut String, c: char) {
@@ -113,10 +75,7 @@ fn push_safe(out: &mut String, c: char) {
 }
 
 fn push_hex(out: &mut String, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.push_str("\\x");
-    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let _ = write!(out, "\\x{byte:02x}");
 }
 
 /// True for a non-ASCII character that must not reach a terminal unescaped.
@@ -129,14 +88,6 @@ pub fn is_unsafe(c: char) -> bool {
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-}
-
-/// The directory name under which sysfs shows a kernel object with this name.
-///
-/// `kobject_set_name_vargs` (lib/kobject.c) replaces every `/` by `!`, so the RDMA device `foo/bar` lives in
-/// `/sys/class/infiniband/foo!bar`.
-pub fn sysfs_name(name: &str) -> String {
-    name.replace('/', "!")
 }
 
 /// The longest prefix of `s` that has at most `max_bytes` bytes and ends between characters.
@@ -158,18 +109,8 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
 
 /// Terminal columns of `s`: East Asian wide characters take two.
 pub fn width(s: &str) -> usize {
-    // Nearly every text is ASCII that prints, or a line of rules, bars and charts, none of which joins with
-    // what stands beside it; the tables of the other scripts cost a look-up for each character.
-    if is_plain(s) {
-        return s.len();
-    }
-    let mut columns = s
-        .chars()
-        .map(|c| matches!(c, ' '..='~' | '·' | '\u{2500}'..='\u{259f}'));
-    if columns.all(|is_one| is_one) {
-        return s.chars().count();
-    }
-    s.width()
+    // Nearly every text is ASCII that prints; the tables of scripts cost a look-up for each character.
+    if is_plain(s) { s.len() } else { s.width() }
 }
 
 /// ASCII that prints: each byte is a character of one column.
@@ -239,10 +180,10 @@ pub fn scaled(value: f64, base: f64, units: &[&str]) -> String {
         unit += 1;
     }
     if unit == 0 {
-        return decimal(value.round(), 0) + units[0];
+        return format!("{:.0}{}", value.round(), units[0]);
     }
-    let decimals = u32::from(value < 99.95) + u32::from(value < 9.995);
-    decimal(value, decimals) + units[unit]
+    let decimals = usize::from(value < 99.95) + usize::from(value < 9.995);
+    format!("{value:.decimals$}{}", units[unit])
 }
 
 /// A number of `unit` per second in powers of 1000: `11.2 GB/s`, `7 B/s`.
@@ -376,22 +317,6 @@ mod tests {
     }
 
     #[test]
-    fn a_number_between_two_decimals_goes_to_the_even_one() {
-        let shown = [0.125, 0.375, 2.5, 99.95, 1023.9]
-            .map(|value| [0, 1, 2].map(|decimals| decimal(value, decimals)));
-        assert_eq!(
-            shown,
-            [
-                ["0", "0.1", "0.12"],
-                ["0", "0.4", "0.38"],
-                ["2", "2.5", "2.50"],
-                ["100", "100.0", "99.95"],
-                ["1024", "1023.9", "1023.90"]
-            ]
-        );
-    }
-
-    #[test]
     fn escape_sequences_newlines_and_invalid_bytes_become_visible() {
         assert_eq!(
             sanitize(b"a\x1b[31mb\nc\td\0\x7f"),
@@ -440,12 +365,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_becomes_a_bang_as_in_the_kernel() {
-        assert_eq!(sysfs_name("foo/bar/baz"), "foo!bar!baz");
-        assert_eq!(sysfs_name("mlx5_0"), "mlx5_0");
-    }
-
-    #[test]
     fn cutting_never_splits_a_character() {
         assert_eq!(cut("日本", 4), "日");
         assert_eq!(cut("日本", 99), "日本");
@@ -476,14 +395,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn decimals_are_those_of_the_standard_library(thousandths in 0u64..2_000_000_000) {
-            // A tie may round to the other side, because the product is rounded before.
-            prop_assume!(thousandths % 10 != 5);
-            let value = thousandths as f64 / 1000.0;
-            prop_assert_eq!(decimal(value, 2), format!("{value:.2}"));
-        }
-
         #[test]
         fn text_that_was_changed_can_be_told(bytes in prop::collection::vec(any::<u8>(), 0..20), s in "\\PC*|[\\x00-\u{10ffff}]*") {
             for bytes in [&bytes[..], s.as_bytes()] {

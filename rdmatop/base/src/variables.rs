@@ -79,7 +79,7 @@ pub fn is_of_nccl(settings: &[(String, String)]) -> bool {
 
 /// Variables of other libraries, of NCCL's plug-ins and of launchers whose values are settings of a network,
 /// by their documentation.
-const OTHERS: &str = "\
+pub const OTHERS: &str = "\
     CUDA_VISIBLE_DEVICES EFA_USE_DEVICE_RDMA FI_CXI_DEFAULT_CQ_SIZE FI_CXI_RDZV_THRESHOLD FI_CXI_RX_MATCH_MODE FI_EFA_ENABLE_SHM_TRANSFER \
     FI_EFA_FORK_SAFE FI_EFA_IFACE FI_EFA_USE_DATA_PATH_DIRECT FI_EFA_USE_DEVICE_RDMA FI_EFA_USE_HUGE_PAGE FI_HMEM FI_LOG_LEVEL \
     FI_MR_CACHE_MAX_COUNT FI_MR_CACHE_MAX_SIZE FI_MR_CACHE_MONITOR FI_MR_CUDA_CACHE_MONITOR_ENABLED FI_OFI_RXM_USE_SRX FI_OPX_HFI_SELECT \

@@ -25,8 +25,6 @@ pub struct SlurmJob {
     pub job: u64,
     /// Step: a number, `batch`, `extern` or `interactive`.
     pub step: Option<String>,
-    /// Task of the step.
-    pub task: Option<u64>,
 }
 
 impl Workload {
@@ -102,18 +100,13 @@ impl Workload {
         // Version 2: below `slurmstepd.scope` or `NODE_slurmstepd.scope`; version 1: below `uid_N`.
         let in_slurm =
             above == "slurmstepd.scope" || above.ends_with("_slurmstepd.scope") || above.starts_with("uid_");
-        if let (true, Some(job)) = (in_slurm, number_after(part, "job_")) {
-            self.slurm = Some(SlurmJob {
-                job,
-                step: None,
-                task: None,
-            });
-        } else if let Some(slurm) = &mut self.slurm {
-            if let (Some(step), true) = (part.strip_prefix("step_"), above.starts_with("job_")) {
-                slurm.step = Some(step.to_owned());
-            } else if let Some(task) = number_after(part, "task_") {
-                slurm.task = Some(task);
-            }
+        let job = part.strip_prefix("job_").and_then(|number| number.parse().ok());
+        if let (true, Some(job)) = (in_slurm, job) {
+            self.slurm = Some(SlurmJob { job, step: None });
+        } else if let Some(slurm) = &mut self.slurm
+            && let (Some(step), true) = (part.strip_prefix("step_"), above.starts_with("job_"))
+        {
+            slurm.step = Some(step.to_owned());
         }
     }
 }
@@ -123,10 +116,6 @@ impl Workload {
 fn is_delegated(part: &str) -> bool {
     let of_systemd = part.starts_with("user@") && part.strip_suffix(".service").is_some();
     of_systemd || part.starts_with("lxc.payload.")
-}
-
-fn number_after(part: &str, prefix: &str) -> Option<u64> {
-    part.strip_prefix(prefix)?.parse().ok()
 }
 
 /// `kubepods-burstable-podUID.slice` (systemd driver, `_` for `-`), or `podUID` below `kubepods` (cgroupfs
@@ -205,47 +194,34 @@ mod tests {
     }
 
     #[test]
-    fn slurm_paths_of_both_versions_name_job_step_and_task() {
-        for (path, job, step, task) in [
+    fn slurm_paths_of_both_versions_name_job_and_step() {
+        for (path, job, step) in [
             (
                 "/system.slice/slurmstepd.scope/job_211/step_0/user/task_0",
                 211,
                 Some("0"),
-                Some(0),
             ),
             (
                 "/system.slice/slurmstepd.scope/job_211/step_batch/user/task_special",
                 211,
                 Some("batch"),
-                None,
             ),
             (
                 "/system.slice/slurmstepd.scope/job_5/step_extern",
                 5,
                 Some("extern"),
-                None,
             ),
             (
                 "/system.slice/node-1_slurmstepd.scope/job_5/step_interactive/slurm",
                 5,
                 Some("interactive"),
-                None,
             ),
-            ("/slurm/uid_1000/job_211/step_0/task_3", 211, Some("0"), Some(3)),
-            ("/slurm_node1/uid_1000/job_211", 211, None, None),
-            (
-                "/../../system.slice/slurmstepd.scope/job_9/step_1",
-                9,
-                Some("1"),
-                None,
-            ),
+            ("/slurm/uid_1000/job_211/step_0/task_3", 211, Some("0")),
+            ("/slurm_node1/uid_1000/job_211", 211, None),
+            ("/../../system.slice/slurmstepd.scope/job_9/step_1", 9, Some("1")),
         ] {
-            let want = SlurmJob {
-                job,
-                step: step.map(Into::into),
-                task,
-            };
-            assert_eq!(at(path).slurm, Some(want), "{path}");
+            let step = step.map(Into::into);
+            assert_eq!(at(path).slurm, Some(SlurmJob { job, step }), "{path}");
         }
         for path in [
             "/user.slice/job_5",
@@ -366,11 +342,7 @@ mod tests {
         }
         // Root named the job, and the step below it is a user's.
         let got = Workload::named(job, 4);
-        let want = SlurmJob {
-            job: 777,
-            step: None,
-            task: None,
-        };
+        let want = SlurmJob { job: 777, step: None };
         assert_eq!((got.claimed, got.slurm), (false, Some(want)));
         for by_root in [5, 6, usize::MAX] {
             assert_eq!(Workload::named(job, by_root), at(job), "{by_root}");

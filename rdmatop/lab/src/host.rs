@@ -1,6 +1,6 @@
 //! What the lab does to the machine, behind a trait so that its decisions are tested without one.
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -15,9 +15,9 @@ use super::{LabError, cannot, disk, link, switch};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
 use rdmatop_sources::netlink::client::Nldev;
-pub(super) use rdmatop_sources::netlink::enums::NetnsMode;
 use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::netlink::name::Name;
+pub(super) use rdmatop_sources::netlink::record::NetnsMode;
 use rdmatop_sources::netlink::record::{Owner, Port};
 use rdmatop_sources::netlink::sample::Dump;
 use rdmatop_sources::netlink::socket::Socket;
@@ -173,7 +173,7 @@ impl Host for System {
     }
 
     fn netns_mode(&mut self) -> Option<NetnsMode> {
-        self.nldev().ok()?.sys_get().ok()?.netns_mode
+        self.nldev().ok()?.netns_mode().ok()?
     }
 
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
@@ -192,13 +192,12 @@ impl Host for System {
                     name: netdev.name?,
                 })
             };
-            let sysfs_name = device.name.sysfs_bytes();
-            let sysfs_name = OsStr::from_bytes(&sysfs_name);
+            let dir = sysfs::device_dir(device.name.as_bytes()).unwrap_or_default();
             Present {
                 index: device.index,
                 node_guid: device.node_guid,
-                inode: inode(&Path::new("/sys/class/infiniband").join(sysfs_name)),
-                software: !sysfs::is_hardware(&Root::default(), sysfs_name),
+                inode: inode(&Path::new("/sys/class/infiniband").join(&dir)),
+                software: !sysfs::is_hardware(&Root::default(), &dir),
                 netdevs: ports.into_iter().filter_map(netdev).collect(),
                 name: device.name,
             }
@@ -208,11 +207,7 @@ impl Host for System {
 
     fn leaving(&mut self) -> Vec<Leaving> {
         let root = Root::default();
-        let shared = |nldev: &mut Nldev<Socket>| {
-            let settings = nldev.sys_get().ok();
-            settings.is_some_and(|settings| settings.netns_mode == Some(NetnsMode::Shared))
-        };
-        let shared = self.nldev().is_ok_and(shared);
+        let shared = self.netns_mode() == Some(NetnsMode::Shared);
         // What cannot be listed may be there: nothing of it is forgotten.
         let listed = || {
             let devices = self.devices().unwrap_or_default();
@@ -256,10 +251,7 @@ impl Host for System {
                 .map(|device| text::sanitize(device.name.as_bytes()))
                 .collect();
             let open = openers(&Root::default()).found.into_iter();
-            pids.extend(
-                open.filter(|(device, _)| names.contains(device))
-                    .map(|(_, pid)| pid),
-            );
+            pids.extend(open.filter(|one| names.contains(&one.device)).map(|one| one.pid));
         }
         let nobody = pids.is_empty() && unlisted > 0;
         let unnamed = nobody.then(|| format!("{unlisted} unnamed (this kernel only counts open contexts)"));

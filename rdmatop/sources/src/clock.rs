@@ -20,25 +20,9 @@ pub fn now() -> Now {
     }
 }
 
-/// When a read began and ended, ns of `CLOCK_MONOTONIC`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// The beginning of the span.
-    pub before_ns: u64,
-    /// The end of the span.
-    pub after_ns: u64,
-}
-
-impl From<Span> for ReadAt {
-    fn from(span: Span) -> Self {
-        Self::between(span.before_ns, span.after_ns)
-    }
-}
-
-/// Runs `read` and returns its beginning and end too.
-pub fn timed<R>(read: impl FnOnce() -> R) -> (R, Span) {
+/// Runs `read`, and returns when that was too, by `CLOCK_MONOTONIC`.
+pub fn timed<R>(read: impl FnOnce() -> R) -> (R, ReadAt) {
     let before_ns = self::read(ClockId::Monotonic);
     let got = read();
-    let after_ns = self::read(ClockId::Monotonic);
-    (got, Span { before_ns, after_ns })
+    (got, ReadAt::between(before_ns, self::read(ClockId::Monotonic)))
 }

@@ -1,14 +1,14 @@
 //! Flow control of a network interface by dcb netlink (net/dcb/dcbnl.c). Layouts: include/uapi/linux/dcbnl.h.
 
 use crate::netlink::{
+    client::Nldev,
     error::NetlinkError,
+    request::{Reply, Request},
     socket::Socket,
-    transport::{Datagram, Progress, Transport},
-    wire::{Attrs, ERROR, MessageWriter, Messages, Status, WireResult},
+    wire::{Attrs, WireResult},
 };
 
 const RTM_GETDCB: u16 = 78;
-const NLM_F_REQUEST: u16 = 1;
 const CMD_IEEE_GET: u8 = 21;
 const IFNAME: u16 = 1;
 const IEEE: u16 = 13;
@@ -18,7 +18,6 @@ const IEEE_APP_TABLE: u16 = 3;
 const SELECTOR_DSCP: u8 = 5;
 /// `struct dcbmsg`.
 const HEADER: usize = 4;
-const SEQ: u32 = 1;
 
 /// What the kernel answers.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,35 +46,17 @@ pub fn of(interface: &str) -> Result<Option<Dcb>, NetlinkError> {
 }
 
 fn ask(interface: &str) -> Result<Dcb, NetlinkError> {
-    let request = MessageWriter::new(RTM_GETDCB, NLM_F_REQUEST, SEQ)
-        .raw(&[0, CMD_IEEE_GET, 0, 0])
-        .string(IFNAME, interface.as_bytes())
-        .finish();
+    let request = Request::new(RTM_GETDCB, Reply::One, 0).with(|writer| {
+        writer
+            .raw(&[0, CMD_IEEE_GET, 0, 0])
+            .string(IFNAME, interface.as_bytes())
+    });
     let mut dcb = Dcb::default();
-    Socket::route()?.exchange(&request, &mut |datagram| answer(&datagram, &mut dcb))?;
+    Nldev::new(Socket::route()?).run(&request, &mut |record| {
+        dcb = decode(record.bytes().get(HEADER..).unwrap_or_default())?;
+        Ok(())
+    })?;
     Ok(dcb)
-}
-
-fn answer(datagram: &Datagram<'_>, dcb: &mut Dcb) -> Result<Progress, NetlinkError> {
-    for message in Messages::new(datagram.bytes) {
-        let message = message?;
-        if message.seq != SEQ || message.portid != datagram.portid {
-            continue;
-        }
-        if message.kind == ERROR {
-            let status = Status::from_error(&message)?;
-            if status.errno != 0 {
-                return Err(NetlinkError::Kernel {
-                    errno: status.errno,
-                    message: None,
-                });
-            }
-            return Ok(Progress::Complete);
-        }
-        *dcb = decode(message.payload.get(HEADER..).unwrap_or_default())?;
-        return Ok(Progress::Complete);
-    }
-    Ok(Progress::More)
 }
 
 fn decode(attributes: &[u8]) -> WireResult<Dcb> {
@@ -123,11 +104,12 @@ pub fn fuzz(raw: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::wire::MessageWriter;
     use proptest::prelude::*;
 
     #[test]
     fn flow_control_and_trust_are_decoded() {
-        let message = MessageWriter::new(RTM_GETDCB, 0, SEQ)
+        let message = MessageWriter::new(RTM_GETDCB, 0, 1)
             .string(IFNAME, b"eth0")
             .nest(IEEE, |ieee| {
                 let mut pfc = vec![8, 0b1000, 0, 0];

@@ -28,7 +28,7 @@ use crate::{
     open_files::real_user,
     root::{self, Root},
 };
-use rdmatop_base::{order::Gather as _, text};
+use rdmatop_base::order::Gather as _;
 
 /// How long a process may take to answer that looks as if it were in execve(2), and any other one, such as
 /// one with very many files.
@@ -76,11 +76,10 @@ fn known() -> MutexGuard<'static, Known> {
 impl Known {
     fn add(&mut self, root: &Root, pid: u32, run: u64) {
         let dir = dir(root, pid);
-        let comm = root.bytes(&dir.join("comm"), 64).unwrap_or_default();
         self.late.entry(dir).or_insert_with(|| Late {
             pid,
             user: real_user(root, pid),
-            name: text::sanitize(comm.trim_ascii_end()),
+            name: root.comm(pid),
             since: Instant::now(),
             run,
         });

@@ -179,24 +179,6 @@ impl User {
     const READ: u16 = 4;
     const SEARCH: u16 = 1;
 
-    /// Parses `/proc/PID/status`. Of Uid and Gid it takes the fourth number, the one for file accesses.
-    fn parse(status: &[u8]) -> Self {
-        let mut out = Self::default();
-        for line in status.split(|byte| *byte == b'\n') {
-            let mut words = line
-                .split(u8::is_ascii_whitespace)
-                .filter(|word| !word.is_empty());
-            let number = |word: &[u8]| parse_u64(word)?.try_into().ok();
-            match words.next() {
-                Some(b"Uid:") => out.uid = words.nth(3).and_then(number),
-                Some(b"Gid:") => out.groups.extend(words.nth(3).and_then(number)),
-                Some(b"Groups:") => out.groups.extend(words.filter_map(number)),
-                _ => {}
-            }
-        }
-        out
-    }
-
     fn may(&self, wanted: u16, file: &Found) -> bool {
         let facts = &file.facts;
         let shift = if self.uid == Some(facts.stx_uid) {
@@ -208,15 +190,6 @@ impl User {
         };
         (facts.stx_mode >> shift) & wanted == wanted
     }
-}
-
-/// Which mounts are entered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Enter {
-    /// No mount may be entered.
-    None,
-    /// Mounts whose files the kernel fills may be entered.
-    Kernels,
 }
 
 /// All below the root directory of a process.
@@ -237,10 +210,13 @@ impl Tree {
         let top = Found::at(&dir.join("root"))?;
         top.must_be(&[FileType::Directory])?;
         let own = root.is_live() && Found::at(Path::new("/"))?.is_same(&top);
-        let status = root.bytes(&dir.join("status"), Status::LIMIT).unwrap_or_default();
+        let status = Status::read(root, dir).unwrap_or_default();
         Ok(Self {
             top,
-            user: User::parse(&status),
+            user: User {
+                uid: status.uids.get(3).copied(),
+                groups: status.groups,
+            },
             mounts: dir.join("mountinfo"),
             own,
             kernel: root.clone(),
@@ -249,7 +225,7 @@ impl Tree {
 
     /// The content of a file that the user of the process may read, if it has no more than `most` bytes.
     pub fn content(&self, path: &str, most: u64) -> Result<Vec<u8>, Refusal> {
-        let file = self.walk(path, Enter::None)?;
+        let file = self.walk(path, false)?;
         file.must_be(&[FileType::RegularFile])?;
         if !self.user.may(User::READ, &file) {
             return Err(Refusal::NotTheirs);
@@ -266,7 +242,7 @@ impl Tree {
 
     /// The names in a directory, sorted. The directory may lie on a mount that the kernel fills.
     pub fn names(&self, path: &str) -> Result<Vec<OsString>, Refusal> {
-        let dir = self.walk(path, Enter::Kernels)?;
+        let dir = self.walk(path, true)?;
         dir.must_be(&[FileType::Directory])?;
         if !self.user.may(User::READ, &dir) {
             return Err(Refusal::NotTheirs);
@@ -289,10 +265,11 @@ impl Tree {
 
     /// What is at a path, unopened. It may lie on a mount that the kernel fills.
     pub fn find(&self, path: impl AsRef<Path>) -> Result<Found, Refusal> {
-        self.walk(path, Enter::Kernels)
+        self.walk(path, true)
     }
 
-    fn walk(&self, path: impl AsRef<Path>, enter: Enter) -> Result<Found, Refusal> {
+    /// `enters`: also mounts whose files the kernel fills.
+    fn walk(&self, path: impl AsRef<Path>, enters: bool) -> Result<Found, Refusal> {
         // The names still to walk, the next one at the end.
         let mut left: Vec<OsString> = names(path.as_ref().as_os_str());
         let mut below: Vec<Found> = Vec::new();
@@ -308,7 +285,7 @@ impl Tree {
             if here.kind() == FileType::Directory && !self.user.may(User::SEARCH, here) {
                 return Err(Refusal::NotTheirs);
             }
-            let found = self.step(here, &name, enter)?;
+            let found = self.step(here, &name, enters)?;
             if found.kind() != FileType::Symlink {
                 below.push(found);
                 continue;
@@ -323,7 +300,7 @@ impl Tree {
     }
 
     /// Walks from `here` to `name` in it.
-    fn step(&self, here: &Found, name: &OsStr, enter: Enter) -> Result<Found, Refusal> {
+    fn step(&self, here: &Found, name: &OsStr, enters: bool) -> Result<Found, Refusal> {
         let next = |also| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
@@ -332,7 +309,7 @@ impl Tree {
         match next(ResolveFlags::NO_XDEV) {
             Ok(fd) => Found::new(fd),
             Err(Errno::XDEV) if self.own => Found::new(next(ResolveFlags::empty())?),
-            Err(Errno::XDEV) if enter == Enter::Kernels => {
+            Err(Errno::XDEV) if enters => {
                 let found = Found::new(next(ResolveFlags::empty())?)?;
                 let table = self.kernel.bytes(&self.mounts, MOUNTS).unwrap_or_default();
                 if kind_of_mount(&table, found.facts.stx_mnt_id).is_some_and(|kind| KERNELS.contains(&kind)) {

@@ -47,12 +47,8 @@ impl KernelLog {
     /// Opens the log behind its last record. With the sysctl kernel.dmesg_restrict this needs CAP_SYSLOG; a
     /// later read does not: the kernel checks only the open.
     pub fn open() -> Self {
-        let opened = match open_at_end() {
-            Ok(Some(file)) => Ok(file),
-            Ok(None) => Err(Unreadable::AnotherFile),
-            Err(errno) => Err(Unreadable::of(errno)),
-        };
-        Self::of(opened.map_err(|reason| reason.cause(geteuid().is_root())))
+        let opened = open_at_end().map_err(Some).and_then(|file| file.ok_or(None));
+        Self::of(opened.map_err(|errno| unreadable(errno, geteuid().is_root())))
     }
 
     /// Reads `file`, which does not wait and returns a record each time; or nothing, and says why.
@@ -84,7 +80,7 @@ impl KernelLog {
                 // left.
                 Err(Errno::PIPE | Errno::INTR) => {}
                 Err(errno) => {
-                    self.file = Err(Unreadable::of(errno).cause(geteuid().is_root()));
+                    self.file = Err(unreadable(Some(errno), geteuid().is_root()));
                     return Ok(errors);
                 }
             }
@@ -94,55 +90,35 @@ impl KernelLog {
     }
 }
 
-/// Why the log cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unreadable {
-    /// There is no such file: most containers.
-    Missing,
-    /// Something else has its name.
-    AnotherFile,
-    /// The kernel, or the device rules of a container, do not permit it.
-    Forbidden,
-    /// Another error.
-    Errno(Errno),
-}
-
-impl Unreadable {
-    fn of(errno: Errno) -> Self {
-        match errno {
-            Errno::NOENT => Self::Missing,
-            Errno::PERM | Errno::ACCESS => Self::Forbidden,
-            other => Self::Errno(other),
+/// Why the log cannot be read; `None`: something else has its name.
+fn unreadable(errno: Option<Errno>, root: bool) -> Cause {
+    const OF_HOST: &str = "run on the host, or start the container with --device /dev/kmsg --cap-add SYSLOG";
+    let (why, remedy) = match errno {
+        Some(Errno::NOENT) => (format!("there is no {FILE}, as in most containers"), OF_HOST),
+        None => (format!("{FILE} is not the kernel's log here"), OF_HOST),
+        // The kernel, or the device rules of a container, do not permit it.
+        Some(Errno::PERM | Errno::ACCESS) if root => {
+            (format!("root may not read {FILE} in this container"), OF_HOST)
         }
-    }
-
-    fn cause(self, root: bool) -> Cause {
-        const OF_HOST: &str =
-            "run on the host, or start the container with --device /dev/kmsg --cap-add SYSLOG";
-        let (why, remedy) = match self {
-            Self::Missing => (format!("there is no {FILE}, as in most containers"), OF_HOST),
-            Self::AnotherFile => (format!("{FILE} is not the kernel's log here"), OF_HOST),
-            Self::Forbidden if root => (format!("root may not read {FILE} in this container"), OF_HOST),
-            Self::Forbidden => (
-                format!("{FILE} needs CAP_SYSLOG (sysctl kernel.dmesg_restrict)"),
-                "run with sudo",
-            ),
-            Self::Errno(errno) => (
-                format!("{FILE}: {}", std::io::Error::from(errno)),
-                if root {
-                    "look at them by dmesg"
-                } else {
-                    "look at them with `sudo dmesg --level=emerg,alert,crit,err`"
-                },
-            ),
-        };
-        Cause {
-            id: CauseId::NoKernelLog,
-            concerns: Concerns::Host,
-            what: "Errors that NIC drivers log are not watched".into(),
-            why,
-            remedy: remedy.into(),
-        }
+        Some(Errno::PERM | Errno::ACCESS) => (
+            format!("{FILE} needs CAP_SYSLOG (sysctl kernel.dmesg_restrict)"),
+            "run with sudo",
+        ),
+        Some(errno) => (
+            format!("{FILE}: {}", std::io::Error::from(errno)),
+            if root {
+                "look at them by dmesg"
+            } else {
+                "look at them with `sudo dmesg --level=emerg,alert,crit,err`"
+            },
+        ),
+    };
+    Cause {
+        id: CauseId::NoKernelLog,
+        concerns: Concerns::Host,
+        what: "Errors that NIC drivers log are not watched".into(),
+        why,
+        remedy: remedy.into(),
     }
 }
 
@@ -241,22 +217,22 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_read_says_why_and_what_to_do_here() {
-        let said = |reason: Unreadable, root| {
-            let cause = reason.cause(root);
+        let said = |errno, root| {
+            let cause = unreadable(errno, root);
             assert_eq!(cause.id, CauseId::NoKernelLog);
             format!("{}; {}", cause.why, cause.remedy)
         };
-        let user = said(Unreadable::of(Errno::PERM), false);
+        let user = said(Some(Errno::PERM), false);
         assert_eq!(
             user,
             "/dev/kmsg needs CAP_SYSLOG (sysctl kernel.dmesg_restrict); run with sudo"
         );
         // root gains nothing from sudo.
-        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Unreadable::of);
-        for reason in all.into_iter().chain([Unreadable::AnotherFile]) {
-            assert!(!said(reason, true).contains("sudo"), "{reason:?}");
+        let all = [Errno::PERM, Errno::ACCESS, Errno::NOENT, Errno::IO, Errno::INVAL].map(Some);
+        for errno in all.into_iter().chain([None]) {
+            assert!(!said(errno, true).contains("sudo"), "{errno:?}");
         }
-        assert!(said(Unreadable::Missing, true).contains("--device /dev/kmsg"));
+        assert!(said(Some(Errno::NOENT), true).contains("--device /dev/kmsg"));
     }
 
     #[test]

@@ -12,19 +12,20 @@ const NEEDED: u64 = 64 << 20;
 
 /// The remedy when memory was refused.
 pub fn memory() -> &'static str {
-    if short_of_addresses(&Root::default()) {
-        ADDRESSES
-    } else {
-        "free memory, or raise the memory limit of the cgroup"
-    }
+    unless_short_of_addresses("free memory, or raise the memory limit of the cgroup")
 }
 
 /// The remedy when a thread was refused: its stack may not fit, or the limit of processes is reached.
 pub fn threads() -> &'static str {
+    unless_short_of_addresses("raise the limit of processes (ulimit -u in bash), or pids.max of the cgroup")
+}
+
+/// The remedy, or that for too little address space.
+fn unless_short_of_addresses(remedy: &'static str) -> &'static str {
     if short_of_addresses(&Root::default()) {
-        ADDRESSES
+        "raise the limit of address space: `ulimit -v unlimited`"
     } else {
-        "raise the limit of processes (ulimit -u in bash), or pids.max of the cgroup"
+        remedy
     }
 }
 
@@ -36,8 +37,6 @@ pub fn no_thread(error: &io::Error) -> Obstacle {
         threads(),
     )
 }
-
-const ADDRESSES: &str = "raise the limit of address space: `ulimit -v unlimited`";
 
 /// The remedy when opening a file was refused.
 pub const FILES: &str = "raise the limit of open files: `ulimit -n 4096`";

@@ -27,7 +27,6 @@ use super::{
     privileges::Raised,
     root::{self, Root},
 };
-use rdmatop_base::order::Gather as _;
 
 /// How a sysfs of another namespace is mounted; the seccomp filter refuses any other way.
 pub(super) const MOUNTED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY
@@ -57,10 +56,8 @@ pub struct Others {
 pub fn others(root: &Root) -> Others {
     let own = inode(root, "self").ok().flatten();
     let (mut out, mut seen) = (Others::default(), BTreeSet::new());
-    let names = root.list(&root.proc("")).unwrap_or_default();
-    let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
     let of = |root: &Root, pid: u32| inode(root, &pid.to_string());
-    execs::each(root, pids.gather::<BTreeSet<u32>>(), of, |pid, answer| {
+    execs::each(root, root.pids(), of, |pid, answer| {
         match answer {
             // A note names it.
             None => {}

@@ -1,18 +1,18 @@
 //! The open files of all processes, one after another.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
+    ffi::OsStr,
     fs,
     io::{self, ErrorKind},
     iter,
     ops::ControlFlow,
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::{execs, foreign, proc::Status, root::Root};
-use rdmatop_base::order::Gather as _;
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
@@ -41,13 +41,23 @@ pub struct Walk {
 
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenFile {
+pub struct OpenFile {
     /// The link in /proc (`of`).
     pub(super) link: PathBuf,
     /// What the link says.
     pub(super) target: Vec<u8>,
     /// Of what is called as a verbs file: major and minor number, if it is a device that takes requests.
     pub(super) device: Option<(u32, u32)>,
+}
+
+/// The name of the verbs file that a link in /proc leads to, and whether it was deleted; `None` for any other
+/// file. A container may have it in another directory.
+pub(super) fn verbs_file(target: &[u8]) -> Option<(&OsStr, bool)> {
+    let path = target.strip_suffix(b" (deleted)");
+    let name = path.unwrap_or(target).rsplit(|b| *b == b'/').next()?;
+    let number = name.strip_prefix(b"uverbs").filter(|number| !number.is_empty())?;
+    let is_one = number.iter().all(u8::is_ascii_digit);
+    is_one.then(|| (OsStr::from_bytes(name), path.is_some()))
 }
 
 /// The descriptors of a process, and `None` for each thread that was looked at: whoever bounds a search
@@ -107,23 +117,9 @@ pub fn walk(
     root: &Root,
     most: usize,
     is_wanted: fn(&[u8]) -> bool,
-    mut see: impl FnMut(Holder, &Path, &[u8]) -> ControlFlow<Ends>,
-) -> Walk {
-    walk_files(root, most, is_wanted, |holder, file| {
-        see(holder, &file.link, &file.target)
-    })
-}
-
-/// As [`walk`], with what is known of each file.
-pub(super) fn walk_files(
-    root: &Root,
-    most: usize,
-    is_wanted: fn(&[u8]) -> bool,
     mut see: impl FnMut(Holder, &OpenFile) -> ControlFlow<Ends>,
 ) -> Walk {
     let mut out = Walk::default();
-    let names = root.list(&root.proc("")).unwrap_or_default();
-    let pids = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
     // How many files of each user were looked at.
     let looked: Mutex<HashMap<u32, usize>> = Mutex::default();
     let looked = Arc::new(looked);
@@ -137,7 +133,7 @@ pub(super) fn walk_files(
         }
         (Holder { pid, user }, read)
     };
-    execs::each(root, pids.gather::<BTreeSet<u32>>(), work, |_, answer| {
+    execs::each(root, root.pids(), work, |_, answer| {
         let Some((holder, read)) = answer else {
             out.cut = true;
             return ControlFlow::Continue(());
@@ -184,9 +180,7 @@ pub(super) fn read(root: &Root, pid: u32, most: usize, is_wanted: fn(&[u8]) -> b
         };
         // Without a target the file was closed meanwhile.
         if let Some(target) = root.link(&link).filter(|target| is_wanted(target)) {
-            let name = target.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            let is_verbs = name.starts_with(b"uverbs");
-            let device = is_verbs.then(|| foreign::character_device(&link)).flatten();
+            let device = verbs_file(&target).and_then(|_| foreign::character_device(&link));
             out.wanted.push(OpenFile { link, target, device });
         }
     }
@@ -225,8 +219,8 @@ mod tests {
                 &fake.root(),
                 most,
                 |_| true,
-                |holder, _, target| {
-                    assert_eq!(target, b"/dev/null");
+                |holder, file| {
+                    assert_eq!(file.target, b"/dev/null");
                     seen.push(holder.pid);
                     how
                 },
@@ -262,7 +256,7 @@ mod tests {
         for tid in 11..20 {
             fake.dir(format!("proc/11/task/{tid}/fd"));
         }
-        let cut = |most| walk(&fake.root(), most, |_| true, |_, _, _| ControlFlow::Continue(())).cut;
+        let cut = |most| walk(&fake.root(), most, |_| true, |_, _| ControlFlow::Continue(())).cut;
         assert!(cut(7) && !cut(8));
     }
 }

@@ -6,64 +6,57 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     ops::ControlFlow,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use super::{open_files, sysfs::verbs_files};
+use super::{
+    open_files::{self, verbs_file},
+    sysfs::verbs_files,
+};
 use crate::root::Root;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
+use rdmatop_model::input::{Opener, OpenersSample};
 
-/// Processes that have devices open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Openers {
-    /// Pairs of device and PID, each once, sorted by PID. Names of devices are safe to print.
-    pub found: Vec<(String, u32)>,
-    /// How many descriptors of its file there are, by device.
-    pub files: BTreeMap<String, u64>,
-    /// The open files of some processes were not readable.
-    pub hidden: bool,
-    /// The search stopped at its limit.
-    pub cut: bool,
-}
-
-/// Looks at the open files of every process.
-pub fn openers(root: &Root) -> Openers {
+/// Looks at the open files of every process: pairs of device and process, each once, sorted by process. What
+/// else is known of these, and the time, is for the caller to add.
+pub fn openers(root: &Root) -> OpenersSample {
     // Behind the links of a tree that is not this machine's there are no devices.
     search(root, open_files::MOST, root.is_live())
 }
 
 /// As [`openers`], of `most` files of one user; `checked`: only files that are devices, by their numbers,
 /// because any user can give a file of his the name of a verbs file.
-fn search(root: &Root, most: usize, checked: bool) -> Openers {
+fn search(root: &Root, most: usize, checked: bool) -> OpenersSample {
     let devices = devices(root);
     let mut found = Vec::new();
-    let walk = open_files::walk_files(
-        root,
-        most,
-        |target| file(target).is_some(),
-        |holder, open| {
-            let device = file(&open.target).and_then(|file| {
-                if !checked {
-                    return devices.get(file);
-                }
-                let (major, minor) = open.device?;
-                devices.get(format!("{major}:{minor}").as_bytes())
-            });
-            found.extend(device.map(|device| (device.clone(), holder.pid)));
-            ControlFlow::Continue(())
-        },
-    );
+    let walk = open_files::walk(root, most, is_verbs_file, |holder, open| {
+        let device = verbs_file(&open.target).and_then(|(file, _)| {
+            if !checked {
+                return devices.get(file.as_bytes());
+            }
+            let (major, minor) = open.device?;
+            devices.get(format!("{major}:{minor}").as_bytes())
+        });
+        found.extend(device.map(|device| (device.clone(), holder.pid)));
+        ControlFlow::Continue(())
+    });
     let mut files = BTreeMap::new();
     for (device, _) in &found {
         *files.entry(device.clone()).or_default() += 1;
     }
     found.order_by(|a: &(String, u32), b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     found.dedup();
-    Openers {
-        found,
+    let opener = |(device, pid)| Opener {
+        device,
+        pid,
+        ..Opener::default()
+    };
+    OpenersSample {
+        mono_ns: 0,
+        found: found.into_iter().map(opener).collect(),
         files,
         hidden: walk.hidden,
         cut: walk.cut,
@@ -82,15 +75,9 @@ fn devices(root: &Root) -> BTreeMap<Vec<u8>, String> {
     files.flat_map(device).gather()
 }
 
-/// The name of the verbs file at `target`; a container may have it in another directory. One that was deleted
-/// is left out: it belongs to a device that is being removed.
-fn file(target: &[u8]) -> Option<&[u8]> {
-    let name = target.rsplit(|b| *b == b'/').next()?;
-    OsStr::from_bytes(name)
-        .to_str()?
-        .strip_prefix("uverbs")
-        .filter(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))?;
-    Some(name)
+/// One that was deleted is left out: it belongs to a device that is being removed.
+fn is_verbs_file(target: &[u8]) -> bool {
+    verbs_file(target).is_some_and(|(_, is_deleted)| !is_deleted)
 }
 
 #[cfg(test)]
@@ -125,7 +112,7 @@ mod tests {
             fd(&fake, 9, fd_no, target);
         }
         let got = openers(&fake.root());
-        let found: Vec<(&str, u32)> = got.found.iter().map(|(d, pid)| (&**d, *pid)).collect();
+        let found: Vec<(&str, u32)> = got.found.iter().map(|one| (&*one.device, one.pid)).collect();
         assert_eq!(found, [("mlx5_0", 17), ("mlx5/\\x1b[2J", 231), ("mlx5_0", 231)]);
         assert!(!got.hidden && !got.cut);
         assert_eq!(
@@ -162,7 +149,8 @@ mod tests {
                 .link(format!("proc/{pid}/fd/3"), target);
         }
         let found = search(&fake.root(), 99, true).found;
-        assert_eq!(found, [("mlx5_0".to_owned(), 7)]);
+        let found: Vec<(&str, u32)> = found.iter().map(|one| (&*one.device, one.pid)).collect();
+        assert_eq!(found, [("mlx5_0", 7)]);
         assert_eq!(search(&fake.root(), 99, false).found.len(), 3);
     }
 
@@ -170,6 +158,7 @@ mod tests {
     fn without_verbs_files_nothing_is_open() {
         let fake = Fake::new();
         fd(&fake, 9, 3, "/dev/infiniband/uverbs0");
-        assert_eq!(openers(&fake.root()), Openers::default());
+        let got = openers(&fake.root());
+        assert!(got.found.is_empty() && got.files.is_empty() && !got.hidden && !got.cut);
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 /// All threads but those that are kept end when no answer has been late for this long.
 const IDLE: Duration = if cfg!(test) {
-    Duration::from_millis(20)
+    Duration::from_millis(500)
 } else {
     Duration::from_secs(30)
 };
@@ -51,10 +51,10 @@ struct State<J, A> {
     threads: usize,
     /// How many of them have a job.
     busy: usize,
-    /// How many threads stay although no answer is late.
+    /// How many threads without a job stay although no answer is late.
     kept: usize,
-    /// Since when no answer has been late.
-    calm: Option<Instant>,
+    /// When an answer was late last, or a thread was started.
+    late: Instant,
     /// The readers are shutting down.
     over: bool,
 }
@@ -70,8 +70,9 @@ impl<J, A> Queue<J, A> {
         loop {
             // Every thread gets jobs even if one were enough, so its idle time does not show whether it is
             // needed.
-            let calm = state.calm.is_some_and(|since| since.elapsed() >= IDLE);
-            if state.over || (calm && state.threads > state.kept) {
+            let needed = state.kept.max(usize::from(!state.jobs.is_empty()));
+            let is_spare = state.threads - state.busy > needed;
+            if state.over || (is_spare && state.late.elapsed() >= IDLE) {
                 break;
             }
             if let Some(job) = state.jobs.pop_front() {
@@ -83,6 +84,8 @@ impl<J, A> Queue<J, A> {
         }
         // Counted under the lock, so that two threads do not both end as the one that is spare.
         state.threads -= 1;
+        // The job that woke this one is for another.
+        self.work.notify_one();
         None
     }
 
@@ -108,7 +111,7 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
             threads: 0,
             busy: 0,
             kept,
-            calm: None,
+            late: Instant::now(),
             over: false,
         };
         Self {
@@ -160,18 +163,8 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
         state.threads += usize::from(thread.is_ok());
         log::debug!(threads = state.threads, started = thread.is_ok(); "all readers wait");
         // Otherwise the new thread would end at once.
-        state.calm = None;
+        state.late = Instant::now();
         thread.is_ok()
-    }
-
-    /// Says whether no answer is late now; after some time without a late one the spare threads end.
-    pub fn calm(&self, calm: bool) {
-        let mut state = self.queue.state();
-        state.calm = if calm {
-            Some(state.calm.unwrap_or_else(Instant::now))
-        } else {
-            None
-        };
     }
 
     /// Waits until there are `wanted` answers, but no longer than `wait`.
@@ -182,7 +175,10 @@ impl<J: Send + 'static, A: Send + 'static> Readers<J, A> {
             .queue
             .done
             .wait_timeout_while(state, wait, |state| state.answers.len() < state.wanted);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            state.late = Instant::now();
+        }
     }
 
     /// The next answer, if there is one.
@@ -257,26 +253,24 @@ mod tests {
         let readers = sleepers();
         assert!(readers.grow());
         // No answer had been late for a long time.
-        readers.calm(true);
         thread::sleep(2 * IDLE);
         readers.push(300);
         readers.push(0);
         assert_eq!(within(&readers, Duration::from_millis(50)), None, "one thread");
         assert!(readers.grow());
         assert_eq!([0; 2].map(|_| within(&readers, LONG)), [Some(0), Some(300)]);
-        readers.calm(false);
-        thread::sleep(3 * IDLE);
+        for _ in 0..8 {
+            assert_eq!(within(&readers, IDLE / 5), None, "late");
+        }
         assert_eq!(readers.threads(), 2);
-        readers.calm(true);
         let begun = Instant::now();
         while readers.threads() > 1 {
             assert!(begun.elapsed() < LONG);
             // Although both get jobs now and then.
             readers.push(0);
             assert_eq!(within(&readers, LONG), Some(0));
-            readers.calm(true);
         }
-        thread::sleep(3 * IDLE);
+        thread::sleep(2 * IDLE);
         assert_eq!(readers.threads(), 1, "the last stays");
         readers.push(1);
         assert_eq!(within(&readers, LONG), Some(1));
@@ -301,7 +295,7 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_millis(100));
         while queue.state().threads > 0 {
             assert!(begun.elapsed() < LONG);
-            thread::sleep(IDLE);
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -8,18 +8,16 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::Duration;
 
 use super::{
     netlink::name::Name,
-    open_files::{self, Ends, OpenFile},
+    open_files::{self, Ends, OpenFile, verbs_file},
     sysfs::{device_dir, list_devices, verbs_files},
 };
 use crate::root::Root;
 use rdmatop_base::order::Ordered as _;
-use rdmatop_base::text;
 
 /// A process that holds a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,8 +115,12 @@ pub fn waiting<E>(
     mut listed: impl FnMut() -> Result<Vec<Name>, E>,
 ) -> Result<Vec<OsString>, E> {
     let mut look = || {
-        let names: Vec<_> = listed()?.iter().map(Name::sysfs_bytes).collect();
-        let has = |dir: &OsStr| names.iter().any(|name| **name == *dir.as_bytes());
+        let listed = listed()?;
+        let names: Vec<_> = listed
+            .iter()
+            .filter_map(|name| device_dir(name.as_bytes()))
+            .collect();
+        let has = |dir: &OsStr| names.iter().any(|name| name == dir);
         Ok(unlisted(
             root,
             &list_devices(root).unwrap_or_default(),
@@ -166,18 +168,19 @@ fn search(root: &Root, checked: bool) -> Holders {
         open.device.is_some_and(|(major, _)| is_ours(major))
     };
     let mut found = Vec::new();
-    let walk = open_files::walk_files(root, open_files::MOST, is_verbs_file, |holder, open| {
-        if !is_orphan(&open.target, &files) || checked && !is_device(open) {
-            return ControlFlow::Continue(());
-        }
-        let pid = holder.pid;
-        let comm = root
-            .bytes(&root.proc(pid.to_string()).join("comm"), 64)
-            .unwrap_or_default();
-        let comm = text::sanitize(comm.trim_ascii_end());
-        found.push(Holder { pid, comm });
-        ControlFlow::Break(Ends::Process)
-    });
+    let walk = open_files::walk(
+        root,
+        open_files::MOST,
+        |file| verbs_file(file).is_some(),
+        |holder, open| {
+            if !is_orphan(&open.target, &files) || checked && !is_device(open) {
+                return ControlFlow::Continue(());
+            }
+            let (pid, comm) = (holder.pid, root.comm(holder.pid));
+            found.push(Holder { pid, comm });
+            ControlFlow::Break(Ends::Process)
+        },
+    );
     found.order_by(Ord::cmp);
     Holders {
         found,
@@ -186,26 +189,10 @@ fn search(root: &Root, checked: bool) -> Holders {
     }
 }
 
-/// The name of a verbs file, and whether it was deleted.
-fn verbs_file(target: &[u8]) -> Option<(&[u8], bool)> {
-    const DELETED: &[u8] = b" (deleted)";
-    let (path, deleted) = match target.strip_suffix(DELETED) {
-        Some(path) => (path, true),
-        None => (target, false),
-    };
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let number = name.strip_prefix(b"uverbs").unwrap_or_default();
-    (!number.is_empty() && number.iter().all(u8::is_ascii_digit)).then_some((name, deleted))
-}
-
-fn is_verbs_file(target: &[u8]) -> bool {
-    verbs_file(target).is_some()
-}
-
 /// Whether an open file is a verbs file of a device that has none any more. In a container with its own
 /// device node the file still exists, but no device has that number.
 fn is_orphan(target: &[u8], files: &BTreeMap<OsString, OsString>) -> bool {
-    verbs_file(target).is_some_and(|(name, deleted)| deleted || !files.contains_key(OsStr::from_bytes(name)))
+    verbs_file(target).is_some_and(|(name, deleted)| deleted || !files.contains_key(name))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
 //! ENODEV, ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
 #![expect(clippy::disallowed_methods, reason = "it opens files of the kernel")]
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags};
 
 use rdmatop_base::exclude::Excluded;
-use rdmatop_base::order::Ordered as _;
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
@@ -150,6 +151,21 @@ impl Root {
     /// The trimmed content of a one-value file, safe to print.
     pub fn line(&self, path: &Path) -> Option<String> {
         self.value(path).map(|raw| text::sanitize(&raw))
+    }
+
+    /// The processes in procfs, by number.
+    pub fn pids(&self) -> BTreeSet<u32> {
+        let names = self.list(&self.proc("")).unwrap_or_default();
+        names
+            .iter()
+            .filter_map(|name| name.to_str()?.parse::<u32>().ok())
+            .gather()
+    }
+
+    /// The name of a process or thread, safe to print; empty when it has ended.
+    pub(crate) fn comm(&self, pid: u32) -> String {
+        let comm = self.bytes(&self.proc(format!("{pid}/comm")), 64);
+        text::sanitize(comm.unwrap_or_default().trim_ascii_end())
     }
 
     /// The kernel's release.

@@ -220,7 +220,7 @@ fn links(report: &Report, root: &Root) -> Links {
         let rate: u64 = device
             .ports
             .iter()
-            .filter_map(|port| port.rate.as_ref()?.honest_bits_per_sec())
+            .filter_map(|port| port.rate.as_ref()?.bits_per_sec)
             .sum();
         if rate > 0 {
             links.insert(dir.to_string_lossy().into_owned(), rate);

@@ -52,12 +52,12 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     let Begun { advice, log } = begun;
     let platform = advice.platform();
     let no_rdma = advice
-        .missing()
+        .notes()
         .iter()
         .find(|cause| cause.id.denies_rdma())
         .cloned();
-    let nested_pids = platform.namespaces.initial_pid_namespace == Some(false);
-    let available = platform.host.memory_available;
+    let nested_pids = platform.initial_pid_namespace == Some(false);
+    let available = platform.memory_available;
     // Without /sys this is unknown: netlink will show it.
     let subsystem = platform.rdma_devices.is_some() || platform.without_sys;
     let sweep = MapSweep::default();
@@ -69,8 +69,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
         // This source comes before the one that reads the counters.
         polled.push(Box::new(HwCountersSource(hw_counters.clone())));
     }
-    let counting = plan.hw_counters.is_some();
-    polled.push(Box::new(DeviceSource::new(root.clone(), log, counting)));
+    polled.push(Box::new(DeviceSource::new(root.clone(), log)));
     let read = if plan.mask { Details::masked } else { Details::new };
     let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));
@@ -85,7 +84,7 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
             polled.push(Box::new(GpuSource::new(&root)));
         }
     }
-    polled.push(Box::new(HealthSource::new(root, advice)));
+    polled.push(Box::new(HealthSource::new(&root, advice)));
     // With --uprobes no key has to switch probes on.
     let keys = plan.attach.is_some() && plan.uprobes.is_none();
     let prober = keys.then(|| Prober::new(sweep.clone()));

@@ -205,13 +205,6 @@ pub(super) fn sanitize(raw: &[u8]) {
     let columns = text::cut_columns(&safe, bound);
     assert!(safe.starts_with(columns));
     assert!(text::width(columns) <= bound, "{columns:?} in {bound} columns");
-    let name = rdmatop_sources::netlink::name::Name::from(raw);
-    let shown = name.to_string();
-    assert_eq!(
-        rdmatop_sources::netlink::name::Name::unescape(&shown).as_ref(),
-        Some(&name)
-    );
-    assert_safe(&shown);
 }
 
 /// `/run/rdmatop/hw-counters.json`.

@@ -26,7 +26,7 @@ use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::Verdict,
 };
-use rdmatop_sources::{limits, platform::Namespaces, root::Root};
+use rdmatop_sources::{limits, platform::is_initial_user, root::Root};
 
 /// An attached program, which runs until this is dropped.
 #[derive(Debug)]
@@ -281,8 +281,7 @@ pub(super) fn explain(error: &(dyn Error + 'static)) -> Obstacle {
 }
 
 fn in_user_namespace() -> bool {
-    let namespaces = Namespaces::read(&Root::default());
-    namespaces.initial_user_namespace == Some(false)
+    is_initial_user(&Root::default()) == Some(false)
 }
 
 /// An error and its causes, the outermost first.

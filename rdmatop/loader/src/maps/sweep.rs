@@ -407,7 +407,7 @@ impl MapSweep {
             calls_only.extend(slots.posts().map(|(pid, calls)| (key(pid), calls)));
         }
         let mut sample = VerbsSample {
-            mono_ns: ReadAt::between(span.before_ns, span.after_ns).mono_ns,
+            mono_ns: span.mono_ns,
             calls_only_ns: maps.slots_at,
             partial,
             gone: gone.iter().map(|key| (key.pid, key.verb)).collect(),

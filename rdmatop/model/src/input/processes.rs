@@ -72,7 +72,7 @@ pub struct TcpSample {
 }
 
 /// What a process moved by TCP while it was known to have the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpTotals {
     /// Process id.
     pub pid: u32,
@@ -104,7 +104,7 @@ pub struct OpenersSample {
 }
 
 /// A process that has a device open. Of a port that moves unexplained data JSON has it as a candidate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Opener {
     /// Device, safe to print.
     #[serde(skip)]

@@ -5,8 +5,6 @@
 //! a `u32` length and that many bytes. Kinds: `#` a comment (UTF-8), `>` a request (`u32` port id of the
 //! socket, then the message), `<` a datagram received for the request before it. Messages inside are in the
 //! byte order of the machine that recorded.
-use thiserror::Error;
-
 use crate::netlink::{
     error::NetlinkError,
     transport::{Datagram, Progress, Sink, Transport},
@@ -35,20 +33,6 @@ pub struct Recording {
     pub exchanges: Vec<Exchange>,
 }
 
-/// A file that is no recording.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum RecordingError {
-    /// Other first bytes than a recording's.
-    #[error("not a recording of RDMA netlink, or of another version")]
-    Magic,
-    /// A frame that does not fit, has an unknown kind, or is out of place.
-    #[error("bad frame at byte {at}")]
-    Frame {
-        /// Where it starts.
-        at: usize,
-    },
-}
-
 impl Recording {
     /// Writes the file format.
     pub fn encode(&self) -> Vec<u8> {
@@ -72,21 +56,19 @@ impl Recording {
         out
     }
 
-    /// Reads the file format.
-    pub fn decode(bytes: &[u8]) -> Result<Self, RecordingError> {
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or(RecordingError::Magic)?;
+    /// Reads the file format; `None` for what is no recording of this version, or has a frame that does not
+    /// fit.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(MAGIC)?;
         let mut recording = Self::default();
         while let Some((&kind, after)) = rest.split_first() {
-            let bad = RecordingError::Frame {
-                at: bytes.len() - rest.len(),
-            };
-            let (length, after) = after.split_first_chunk::<4>().ok_or(bad.clone())?;
+            let (length, after) = after.split_first_chunk::<4>()?;
             let length = u32::from_le_bytes(*length) as usize;
-            let (body, after) = after.split_at_checked(length).ok_or(bad.clone())?;
+            let (body, after) = after.split_at_checked(length)?;
             match kind {
                 b'#' => recording.comment.push_str(&String::from_utf8_lossy(body)),
                 b'>' => {
-                    let (portid, request) = body.split_first_chunk::<4>().ok_or(bad)?;
+                    let (portid, request) = body.split_first_chunk::<4>()?;
                     let portid = u32::from_le_bytes(*portid);
                     recording.exchanges.push(Exchange {
                         portid,
@@ -94,17 +76,12 @@ impl Recording {
                         datagrams: Vec::new(),
                     });
                 }
-                b'<' => recording
-                    .exchanges
-                    .last_mut()
-                    .ok_or(bad)?
-                    .datagrams
-                    .push(body.to_vec()),
-                _ => return Err(bad),
+                b'<' => recording.exchanges.last_mut()?.datagrams.push(body.to_vec()),
+                _ => return None,
             }
             rest = after;
         }
-        Ok(recording)
+        Some(recording)
     }
 }
 

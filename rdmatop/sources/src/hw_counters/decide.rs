@@ -13,35 +13,14 @@ const TRAFFIC: [&str; 4] = [
     "rdma_rx_bytes",
 ];
 
-/// The present settings of a port.
-#[derive(Debug, Clone)]
-pub struct Seen<'a> {
-    /// The driver has a function that binds QPs to counters; `None` where that cannot be known.
-    pub binds: Option<bool>,
-    /// How QPs of the port are bound.
-    pub binding: Binding,
-    /// Counters that QPs of the port are bound to.
-    pub bound: usize,
-    /// Optional counters of the port.
-    pub optional: &'a [OptionalCounter],
-}
-
 /// What to change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// The optional counters to switch on: those that are on now, and those of `TRAFFIC`. `None`: no change.
-    pub optional: Option<OptionalChange>,
+    /// The optional counters that are on now, and those to be on: these and those of `TRAFFIC`. `None`: no
+    /// change.
+    pub optional: Option<[Vec<u32>; 2]>,
     /// Bind QPs to the optional counters too.
     pub bind_optional: bool,
-}
-
-/// Sorted indexes, in the driver's table, of the optional counters that are on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OptionalChange {
-    /// Counters that are on now.
-    pub before: Vec<u32>,
-    /// Counters that are on after the change.
-    pub after: Vec<u32>,
 }
 
 /// Sorted indexes of the optional counters that are on.
@@ -52,43 +31,49 @@ pub fn counting(optional: &[OptionalCounter]) -> Vec<u32> {
     places
 }
 
-/// Decides what to change, or why nothing may be changed: settings of other programs stay as they are.
-pub fn decide(seen: &Seen<'_>) -> Result<Orders, Obstacle> {
-    if seen.binds == Some(false) {
+/// Decides what to change on a port, or why nothing may be changed: settings of other programs stay as they
+/// are. `binds`: the driver has a function that binds QPs to counters; `None` where that cannot be known.
+/// `bound`: how many counters QPs of the port are bound to.
+pub fn decide(
+    binds: Option<bool>,
+    binding: Binding,
+    bound: usize,
+    optional: &[OptionalCounter],
+) -> Result<Orders, Obstacle> {
+    if binds == Some(false) {
         return Err(no_binding());
     }
-    match seen.binding.mode {
+    match binding.mode {
         Mode::Auto => {
-            let mode = seen.binding.mask.words();
+            let mode = binding.mask.words();
             let why = format!("another program has set mode auto,{mode}, which stays as it is");
-            let remedy = if seen.binding.mask.0 & Mask::PID.0 == 0 {
+            let remedy = if binding.mask.0 & Mask::PID.0 == 0 {
                 "`sudo rdma statistic qp set link DEVICE/PORT auto off` ends it, for all users"
             } else {
                 "what it counts is shown"
             };
             return Err(Obstacle::new(CauseId::CountersTaken, why, remedy));
         }
-        Mode::Manual => return Err(taken(seen.bound)),
+        Mode::Manual => return Err(taken(bound)),
         Mode::Other(number) => {
             let why = format!("its counters are in a mode that rdmatop does not know ({number})");
             return Err(Obstacle::new(CauseId::CountersTaken, why, ""));
         }
-        Mode::None if seen.bound > 0 => return Err(taken(seen.bound)),
+        Mode::None if bound > 0 => return Err(taken(bound)),
         Mode::None => {}
     }
-    let wanted = seen
-        .optional
+    let wanted = optional
         .iter()
         .filter(|counter| TRAFFIC.contains(&&*counter.name));
     let wanted: Vec<u32> = wanted.map(|counter| counter.index).collect();
-    let before = counting(seen.optional);
+    let before = counting(optional);
     let mut after = before.clone();
     after.extend(&wanted);
     after.sort_unstable();
     after.dedup();
     Ok(Orders {
         bind_optional: !wanted.is_empty(),
-        optional: (after != before).then_some(OptionalChange { before, after }),
+        optional: (after != before).then_some([before, after]),
     })
 }
 
@@ -134,17 +119,11 @@ mod tests {
         Binding {
             mode,
             mask: Mask(mask),
-            optional: None,
         }
     }
 
-    fn seen(binding: Binding, bound: usize, optional: &[OptionalCounter]) -> Seen<'_> {
-        Seen {
-            binds: Some(true),
-            binding,
-            bound,
-            optional,
-        }
+    fn of(binding: Binding, bound: usize, optional: &[OptionalCounter]) -> Result<Orders, Obstacle> {
+        decide(Some(true), binding, bound, optional)
     }
 
     fn counter(index: u32, name: &str, on: bool) -> OptionalCounter {
@@ -158,50 +137,44 @@ mod tests {
     #[test]
     fn an_untouched_port_is_set_and_traffic_counters_are_added() {
         let none = binding(Mode::None, 0);
-        assert_eq!(decide(&seen(none, 0, &[])), Ok(Orders::default()));
+        assert_eq!(of(none, 0, &[]), Ok(Orders::default()));
         let optional = [
             counter(40, "cc_rx_ce_pkts", true),
             counter(41, "cc_rx_cnp_pkts", false),
             counter(45, "rdma_tx_bytes", false),
             counter(44, "rdma_tx_packets", true),
         ];
-        let orders = decide(&seen(none, 0, &optional)).unwrap();
+        let orders = of(none, 0, &optional).unwrap();
         assert!(orders.bind_optional);
-        let change = orders.optional.unwrap();
-        assert_eq!(change.before, [40, 44]);
-        assert_eq!(change.after, [40, 44, 45], "cc_rx_cnp_pkts stays off");
+        let [before, after] = orders.optional.unwrap();
+        assert_eq!(before, [40, 44]);
+        assert_eq!(after, [40, 44, 45], "cc_rx_cnp_pkts stays off");
         let all_on = [counter(44, "rdma_tx_packets", true)];
-        let orders = decide(&seen(none, 0, &all_on)).unwrap();
+        let orders = of(none, 0, &all_on).unwrap();
         assert_eq!((orders.optional, orders.bind_optional), (None, true));
     }
 
     #[test]
     fn what_others_have_set_stays() {
-        let id = |seen: &Seen<'_>| decide(seen).unwrap_err().id;
+        let id = |binding, bound| of(binding, bound, &[]).unwrap_err().id;
         for (mode, mask) in [
             (Mode::Auto, 1),
             (Mode::Auto, 2),
             (Mode::Manual, 0),
             (Mode::Other(7), 0),
         ] {
-            assert_eq!(
-                id(&seen(binding(mode, mask), 0, &[])),
-                CauseId::CountersTaken,
-                "{mode:?}"
-            );
+            assert_eq!(id(binding(mode, mask), 0), CauseId::CountersTaken, "{mode:?}");
         }
-        assert_eq!(id(&seen(binding(Mode::None, 0), 1, &[])), CauseId::CountersTaken);
-        let words = decide(&seen(binding(Mode::Auto, 3), 2, &[])).unwrap_err().why;
+        assert_eq!(id(binding(Mode::None, 0), 1), CauseId::CountersTaken);
+        let words = of(binding(Mode::Auto, 3), 2, &[]).unwrap_err().why;
         assert!(words.contains("auto,type,pid"), "{words}");
     }
 
     #[test]
     fn a_driver_that_binds_nothing_is_left_alone_and_an_unknown_one_is_tried() {
-        let mut port = seen(binding(Mode::None, 0), 0, &[]);
-        port.binds = None;
-        assert!(decide(&port).is_ok());
-        port.binds = Some(false);
-        assert_eq!(decide(&port).unwrap_err().id, CauseId::NoBinding);
+        let by = |binds| decide(binds, binding(Mode::None, 0), 0, &[]);
+        assert!(by(None).is_ok());
+        assert_eq!(by(Some(false)).unwrap_err().id, CauseId::NoBinding);
     }
 
     #[test]

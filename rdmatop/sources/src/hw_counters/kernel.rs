@@ -156,24 +156,14 @@ impl Kernel for Live {
     }
 
     fn optional(&mut self, device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError> {
-        let read = self.nldev()?.optional_counters(device, port);
-        // Kernels before 5.16 do not know the request (EINVAL), and a driver may have no counters.
-        let has_none = |error: &NetlinkError| {
-            matches!(
-                error,
-                NetlinkError::Kernel {
-                    errno: libc::EINVAL | libc::EOPNOTSUPP,
-                    ..
-                }
-            )
-        };
-        read.or_else(|error| {
-            if has_none(&error) {
-                Ok(Vec::new())
-            } else {
-                Err(error)
-            }
-        })
+        match self.nldev()?.optional_counters(device, port) {
+            // Kernels before 5.16 do not know the request (EINVAL), and a driver may have no counters.
+            Err(NetlinkError::Kernel {
+                errno: libc::EINVAL | libc::EOPNOTSUPP,
+                ..
+            }) => Ok(Vec::new()),
+            read => read,
+        }
     }
 
     fn order(&mut self, order: &Request) -> Result<(), NetlinkError> {

@@ -5,14 +5,15 @@
 //! cannot be read is no proof that a device or a boot is another one.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{self, Orders, Seen};
+use super::decide;
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
-use super::store::{Denied, Locked};
+use super::store::{DIR, Denied, Locked};
 use crate::netlink::counting::{set_auto, set_optional, unbind};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
@@ -33,25 +34,22 @@ const MOST_PORTS: u32 = 64;
 
 /// A handle on the changes of this run: the thread that makes them has one, and so has the thread that takes
 /// them back.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HwCounters(Arc<Mutex<Session<Live>>>);
-
-impl std::fmt::Debug for HwCounters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HwCounters")
-    }
-}
 
 impl HwCounters {
     /// A session that has changed nothing yet.
     pub fn new(root: Root) -> Self {
-        Self(Arc::new(Mutex::new(Session::new(Live::new(root)))))
+        Self(Arc::new(Mutex::new(Session::new(
+            Live::new(root),
+            Path::new(DIR),
+        ))))
     }
 
     /// Sets the ports that were not looked at before. Returns the report if it has changed.
     pub fn look(&self) -> Option<HwCountersReport> {
         let mut session = self.0.lock().ok()?;
-        session.look(Locked::take)
+        session.look()
     }
 
     /// Takes everything back, and lets nothing be changed from now on. Returns lines for the user.
@@ -81,7 +79,7 @@ impl HwCounters {
 /// Takes back what a killed rdmatop left changed, and returns lines for the user. Nearly always there is no
 /// file, and nothing is done.
 pub fn recover(root: Root) -> Vec<String> {
-    let locked = match Locked::left() {
+    let locked = match Locked::at(Path::new(DIR), false) {
         Ok(locked) => locked,
         // Another rdmatop holds the lock, there is no file, or this user may not use it.
         Err(Denied::Busy | Denied::Nothing | Denied::NotPermitted) => return Vec::new(),
@@ -118,8 +116,11 @@ fn recover_with(kernel: &mut impl Kernel, locked: &Locked) -> Vec<String> {
 }
 
 /// What is known of the ports of this run.
+#[derive(Debug)]
 struct Session<K> {
     kernel: K,
+    /// Where the file of changes is.
+    dir: PathBuf,
     locked: Option<Locked>,
     changes: Changes,
     /// Devices that were looked at, by index and name.
@@ -132,9 +133,10 @@ struct Session<K> {
 }
 
 impl<K: Kernel> Session<K> {
-    fn new(kernel: K) -> Self {
+    fn new(kernel: K, dir: &Path) -> Self {
         Self {
             kernel,
+            dir: dir.to_owned(),
             locked: None,
             changes: Changes::default(),
             looked: Vec::new(),
@@ -146,7 +148,7 @@ impl<K: Kernel> Session<K> {
         }
     }
 
-    fn look(&mut self, lock: impl Fn() -> Result<Locked, Denied>) -> Option<HwCountersReport> {
+    fn look(&mut self) -> Option<HwCountersReport> {
         if self.over {
             return None;
         }
@@ -172,7 +174,7 @@ impl<K: Kernel> Session<K> {
                 for (index, name) in list {
                     if !self.looked.contains(&(index, name.clone())) {
                         self.looked.push((index, name));
-                        self.look_at(index, &lock);
+                        self.look_at(index);
                     }
                 }
             }
@@ -181,7 +183,7 @@ impl<K: Kernel> Session<K> {
         changed.then(|| self.report.clone())
     }
 
-    fn look_at(&mut self, index: u32, lock: &impl Fn() -> Result<Locked, Denied>) {
+    fn look_at(&mut self, index: u32) {
         let device = match self.kernel.device(index) {
             Ok(device) => device,
             Err(error) => {
@@ -211,19 +213,14 @@ impl<K: Kernel> Session<K> {
                 self.report.ports.push(set_port(&of, &[]));
                 continue;
             }
-            let outcome = self.set(of, &device, lock);
+            let outcome = self.set(of, &device);
             self.report.ports.push(outcome);
         }
     }
 
     /// Sets a port, unless something is in the way.
-    fn set(
-        &mut self,
-        mut port: Changed,
-        device: &Present,
-        lock: &impl Fn() -> Result<Locked, Denied>,
-    ) -> HwPort {
-        match self.try_set(&mut port, device, lock) {
+    fn set(&mut self, mut port: Changed, device: &Present) -> HwPort {
+        match self.try_set(&mut port, device) {
             Ok(names) => set_port(&port, &names),
             Err(obstacle) => HwPort {
                 why: Some(Box::new(obstacle.takes(
@@ -236,29 +233,16 @@ impl<K: Kernel> Session<K> {
         }
     }
 
-    fn try_set(
-        &mut self,
-        port: &mut Changed,
-        device: &Present,
-        lock: &impl Fn() -> Result<Locked, Denied>,
-    ) -> Result<Vec<String>, Obstacle> {
+    fn try_set(&mut self, port: &mut Changed, device: &Present) -> Result<Vec<String>, Obstacle> {
         let (index, number) = (port.index, port.port);
         let refused = |error: NetlinkError| decide::refused(&error);
         let binding = self.kernel.binding(index, number).map_err(refused)?;
         let bound = self.kernel.bound(index).map_err(refused)?;
         let optional = self.kernel.optional(index, number).map_err(refused)?;
-        let Orders {
-            optional: change,
-            bind_optional,
-        } = decide::decide(&Seen {
-            binds: self.kernel.binds(device),
-            binding,
-            bound: bound.iter().filter(|set| set.port == number).count(),
-            optional: &optional,
-        })?;
-        port.bind_optional = bind_optional;
-        port.optional = change.map(|change| [change.before, change.after]);
-        self.note(port, lock)?;
+        let bound = bound.iter().filter(|set| set.port == number).count();
+        let orders = decide::decide(self.kernel.binds(device), binding, bound, &optional)?;
+        (port.bind_optional, port.optional) = (orders.bind_optional, orders.optional);
+        self.note(port)?;
         let done = self.give_orders(port);
         if let Err(error) = done {
             // Takes back what was done before the error, too.
@@ -294,9 +278,9 @@ impl<K: Kernel> Session<K> {
     }
 
     /// Writes down what is about to be changed.
-    fn note(&mut self, port: &Changed, lock: &impl Fn() -> Result<Locked, Denied>) -> Result<(), Obstacle> {
+    fn note(&mut self, port: &Changed) -> Result<(), Obstacle> {
         if self.locked.is_none() {
-            let locked = lock().map_err(|denied| match denied {
+            let locked = Locked::at(&self.dir, true).map_err(|denied| match denied {
                 Denied::Busy => Obstacle::new(
                     CauseId::CountersTaken,
                     "another rdmatop --hw-counters runs",
@@ -401,23 +385,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
         };
         let name = format!("counters of {} port {}", device.name, port.port);
         match restore_mode(kernel, port) {
-            Ok(Restored::All) => {
-                lines.push(format!("{name}: mode auto,pid set by rdmatop was taken back"));
-            }
-            Ok(Restored::Bound(qps)) => {
-                lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop was taken back; {qps} queue pairs stay bound until they are destroyed"
-                ));
-            }
-            Ok(Restored::BoundUnknown(error)) => {
-                lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop was taken back; how many queue pairs stay bound is not known: {error}"
-                ));
-            }
-            Ok(Restored::NotOurs) => {
-                lines.push(format!("{name}: another program has changed their mode since, which stays"));
-            }
-            Ok(Restored::Untouched) => {}
+            Ok(done) => lines.extend(done.map(|done| format!("{name}: {done}"))),
             Err(error) => {
                 let off = step!(
                     "sudo rdma statistic qp set link {}/{} auto off",
@@ -451,19 +419,9 @@ fn is_gone(error: &NetlinkError) -> bool {
     }
 }
 
-enum Restored {
-    All,
-    /// This many QPs could not be unbound.
-    Bound(usize),
-    /// How many QPs could not be unbound cannot be read.
-    BoundUnknown(NetlinkError),
-    /// Somebody else has changed the mode since.
-    NotOurs,
-    /// The mode had not been set yet.
-    Untouched,
-}
-
-fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, NetlinkError> {
+/// Takes back the mode of a port; returns what was done, in words. `None`: it had not been set yet.
+fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Option<String>, NetlinkError> {
+    const DONE: &str = "mode auto,pid set by rdmatop was taken back";
     let (index, number) = (port.index, port.port);
     let binding = kernel.binding(index, number)?;
     if binding.mode == Mode::Auto && binding.mask == Mask::PID {
@@ -471,15 +429,17 @@ fn restore_mode(kernel: &mut impl Kernel, port: &Changed) -> Result<Restored, Ne
         // is left for the next start.
         let before = bound_by_us(kernel, index, number)?;
         kernel.order(&set_auto(index, number, Mask::default(), false))?;
-        Ok(match unbind_all(kernel, index, number, before) {
-            Ok(0) => Restored::All,
-            Ok(left) => Restored::Bound(left),
-            Err(error) => Restored::BoundUnknown(error),
-        })
+        Ok(Some(match unbind_all(kernel, index, number, before) {
+            Ok(0) => DONE.to_owned(),
+            Ok(qps) => format!("{DONE}; {qps} queue pairs stay bound until they are destroyed"),
+            Err(error) => format!("{DONE}; how many queue pairs stay bound is not known: {error}"),
+        }))
     } else if binding.mode == Mode::None {
-        Ok(Restored::Untouched)
+        Ok(None)
     } else {
-        Ok(Restored::NotOurs)
+        Ok(Some(
+            "another program has changed their mode since, which stays".to_owned(),
+        ))
     }
 }
 

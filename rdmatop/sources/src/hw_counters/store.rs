@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use super::state::Changes;
 use crate::owned_file::{Directory, Refusal};
 
-const DIR: &str = "/run/rdmatop";
+/// Where root keeps what it has changed.
+pub const DIR: &str = "/run/rdmatop";
 const FILE: &str = "hw-counters.json";
 const LOCK: &str = "hw-counters.lock";
 /// Thousands of ports have less.
@@ -48,17 +49,8 @@ fn failed(path: &Path, refusal: &Refusal) -> Denied {
 }
 
 impl Locked {
-    /// Takes the right, to change something.
-    pub fn take() -> Result<Self, Denied> {
-        Self::at(Path::new(DIR), true)
-    }
-
-    /// Takes the right if a file of changes is there; makes neither the directory nor that file.
-    pub fn left() -> Result<Self, Denied> {
-        Self::at(Path::new(DIR), false)
-    }
-
-    /// Takes the right in the directory `path`; tests have one of their own.
+    /// Takes the right in the directory `path`. Unless it is to `make` what is missing, to change something,
+    /// it makes neither the directory nor the file of changes, and is denied without these.
     pub fn at(path: &Path, make: bool) -> Result<Self, Denied> {
         let open = if make { Directory::make } else { Directory::open };
         let owner = rustix::process::geteuid().as_raw();

@@ -1,18 +1,20 @@
 //! Requests to nldev, one method each.
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use super::attr::{DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_LQPN, RES_RAW, cmd};
+use super::attr::{
+    DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN, RES_CTX,
+    RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PD, RES_PD_ENTRY, RES_PDN, RES_RAW, cmd,
+};
 use super::error::NetlinkError;
 use super::name::Name;
-use super::record::{
-    CmId, Ctx, Device, Entry, HwCounter, Mr, Pd, Port, Qp, Summary, SysSettings, visit_counters,
-};
+use super::record::{Device, Entry, Mr, NetnsMode, Owned, Port, Qp, Summary, visit_counters};
 use super::reply::Answer;
 use super::request::{Reply, Request};
 use super::sample::Dump;
 use super::socket::Socket;
 use super::transport::{Datagram, Transport};
 use super::wire::{Attrs, WireError, WireResult};
+use rdmatop_base::order::Gather as _;
 
 /// How often rdmatop asks for a dump that the kernel flags as interrupted. The last keeps its flag.
 const DUMP_ATTEMPTS: usize = 2;
@@ -99,24 +101,30 @@ impl<T: Transport> Nldev<T> {
         Ok(dump)
     }
 
+    /// Dumps messages of one record each.
+    fn records<R>(
+        &mut self,
+        request: &Request,
+        decode: impl Fn(Attrs<'_>) -> WireResult<R>,
+        index: impl Fn(&R) -> u32,
+    ) -> Result<Dump<R>, NetlinkError> {
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<R>| {
+            out.push(decode(attrs)?);
+            Ok(())
+        };
+        self.dump(request, decode, |record| Some(index(record).into()))
+    }
+
     /// Every device visible in our network namespace.
     pub fn devices(&mut self) -> Result<Dump<Device>, NetlinkError> {
         let request = Request::nldev(cmd::GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<Device>| {
-            out.push(Device::decode(attrs)?);
-            Ok(())
-        };
-        self.dump(&request, decode, |device| Some(u64::from(device.index)))
+        self.records(&request, Device::decode, |device| device.index)
     }
 
     /// Every port of a device.
     pub fn ports(&mut self, device: u32) -> Result<Dump<Port>, NetlinkError> {
         let request = Request::nldev(cmd::PORT_GET, Reply::Dump).device(device);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<Port>| {
-            out.push(Port::decode(attrs)?);
-            Ok(())
-        };
-        self.dump(&request, decode, |port| Some(u64::from(port.port)))
+        self.records(&request, Port::decode, |port| port.port)
     }
 
     /// One port. Cheaper than [`ports`](Self::ports): a dump needs one more receive.
@@ -143,13 +151,8 @@ impl<T: Transport> Nldev<T> {
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>, out: &mut Vec<(Name, Summary)>| {
-            out.push((device_name(attrs.clone())?, Summary::decode(attrs)?));
-            Ok(())
-        };
-        self.dump(&request, decode, |(_, summary)| {
-            Some(u64::from(summary.device_index))
-        })
+        let decode = |attrs: Attrs<'_>| Ok((device_name(attrs.clone())?, Summary::decode(attrs)?));
+        self.records(&request, decode, |(_, summary)| summary.device_index)
     }
 
     /// One device.
@@ -160,17 +163,8 @@ impl<T: Transport> Nldev<T> {
         )
     }
 
-    /// Hardware counters of a port. A driver without any gives an error (`EINVAL`).
-    pub fn counters(&mut self, device: u32, port: u32) -> Result<Vec<HwCounter>, NetlinkError> {
-        let mut counters = Vec::with_capacity(32);
-        self.each_counter(device, port, &mut |name, value| {
-            counters.push(HwCounter::new(name, value));
-        })?;
-        Ok(counters)
-    }
-
-    /// Like [`counters`](Self::counters), but hands each counter to `visit` by its raw name. It allocates
-    /// nothing, because rdmatop reads these every second.
+    /// Hands each hardware counter of a port to `visit` by its raw name. A driver without any gives an error
+    /// (`EINVAL`). It allocates nothing, because rdmatop reads these every second.
     pub fn each_counter(
         &mut self,
         device: u32,
@@ -184,9 +178,9 @@ impl<T: Transport> Nldev<T> {
         found.then_some(()).ok_or(NetlinkError::EndedEarly)
     }
 
-    /// Settings of the subsystem.
-    pub fn sys_get(&mut self) -> Result<SysSettings, NetlinkError> {
-        self.one(&Request::nldev(cmd::SYS_GET, Reply::One), SysSettings::decode)
+    /// In which network namespaces devices are seen.
+    pub fn netns_mode(&mut self) -> Result<Option<NetnsMode>, NetlinkError> {
+        self.one(&Request::nldev(cmd::SYS_GET, Reply::One), NetnsMode::decode)
     }
 
     fn entries<E: Entry>(&mut self, device: u32) -> Result<Dump<E>, NetlinkError> {
@@ -268,24 +262,43 @@ impl<T: Transport> Nldev<T> {
         }
     }
 
-    /// Connection-manager ids of a device.
-    pub fn cm_ids(&mut self, device: u32) -> Result<Dump<CmId>, NetlinkError> {
-        self.entries(device)
-    }
-
     /// Memory regions of a device.
     pub fn mrs(&mut self, device: u32) -> Result<Dump<Mr>, NetlinkError> {
         self.entries(device)
     }
 
+    /// Connection-manager ids of a device.
+    pub fn cm_ids(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        let entry = [RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN];
+        self.owned(cmd::RES_CM_ID_GET, device, entry)
+    }
+
     /// Protection domains of a device.
-    pub fn pds(&mut self, device: u32) -> Result<Dump<Pd>, NetlinkError> {
-        self.entries(device)
+    pub fn pds(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        self.owned(cmd::RES_PD_GET, device, [RES_PD, RES_PD_ENTRY, RES_PDN])
     }
 
     /// User contexts of a device. Linux 5.10 answers `EINVAL`.
-    pub fn ctxs(&mut self, device: u32) -> Result<Dump<Ctx>, NetlinkError> {
-        self.entries(device)
+    pub fn ctxs(&mut self, device: u32) -> Result<Dump<Owned>, NetlinkError> {
+        self.owned(cmd::RES_CTX_GET, device, [RES_CTX, RES_CTX_ENTRY, RES_CTXN])
+    }
+
+    /// Objects of which only the owner is of interest, by the attributes of their table, of an entry and of
+    /// the id.
+    fn owned(
+        &mut self,
+        command: u16,
+        device: u32,
+        [table, entry, id]: [u16; 3],
+    ) -> Result<Dump<Owned>, NetlinkError> {
+        let request = Request::nldev(command, Reply::Dump).device(device);
+        let decode = |attrs: Attrs<'_>, out: &mut Vec<Owned>| {
+            each_nest(attrs, table, entry, &mut |attrs| {
+                out.push(Owned::decode(attrs, id)?);
+                Ok(())
+            })
+        };
+        self.dump(&request, decode, |owned| owned.id.map(u64::from))
     }
 
     /// Creates software device `name` of `kind` (`rxe`, `siw`) on `netdev`. Needs `CAP_NET_ADMIN`; the kernel
@@ -316,21 +329,31 @@ fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
             return Ok(Name::from(attr.string()?));
         }
     }
-    Err(WireError::Missing {
-        record: "summary",
-        number: DEV_NAME,
-    })
+    Err(WireError::missing("summary", DEV_NAME))
 }
 
 /// Hands each entry of a message to `visit`.
 fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResult<()> {
+    each_nest(attrs, E::TABLE, E::ENTRY, &mut |attrs| {
+        visit(E::decode(attrs)?);
+        Ok(())
+    })
+}
+
+/// Hands each nest of number `entry` in those of number `table` to `visit`.
+fn each_nest(
+    attrs: Attrs<'_>,
+    table: u16,
+    entry: u16,
+    visit: &mut impl FnMut(Attrs<'_>) -> WireResult<()>,
+) -> WireResult<()> {
     for attr in attrs {
-        let table = attr?;
-        if table.number == E::TABLE {
-            for entry in table.nest() {
-                let entry = entry?;
-                if entry.number == E::ENTRY {
-                    visit(E::decode(entry.nest())?);
+        let attr = attr?;
+        if attr.number == table {
+            for nest in attr.nest() {
+                let nest = nest?;
+                if nest.number == entry {
+                    visit(nest.nest())?;
                 }
             }
         }
@@ -338,24 +361,10 @@ fn each_entry<E: Entry>(attrs: Attrs<'_>, visit: &mut impl FnMut(E)) -> WireResu
     Ok(())
 }
 
-/// Keeps one object for each identity: the last reading, at the place of the first.
+/// Keeps one object for each identity, its last reading, in the order of identities.
 fn without_duplicates<R>(items: Vec<R>, identity: &impl Fn(&R) -> Option<u64>) -> Vec<R> {
-    // The kernel lists most tables in the order of their ids.
-    let ids = items.iter().map(identity);
-    if ids.is_sorted_by(|a, b| a.is_some() && a < b) {
-        return items;
-    }
-    let mut at: HashMap<u64, usize> = HashMap::with_capacity(items.len());
-    let mut kept: Vec<R> = Vec::with_capacity(items.len());
-    for item in items {
-        match identity(&item).map(|id| at.entry(id)) {
-            Some(std::collections::hash_map::Entry::Occupied(place)) => kept[*place.get()] = item,
-            Some(std::collections::hash_map::Entry::Vacant(place)) => {
-                place.insert(kept.len());
-                kept.push(item);
-            }
-            None => kept.push(item),
-        }
-    }
+    let (known, mut kept): (Vec<R>, Vec<R>) = items.into_iter().partition(|item| identity(item).is_some());
+    let known: BTreeMap<Option<u64>, R> = known.into_iter().map(|item| (identity(&item), item)).gather();
+    kept.extend(known.into_values());
     kept
 }

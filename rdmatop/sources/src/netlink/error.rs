@@ -37,16 +37,9 @@ pub enum NetlinkError {
         /// How long rdmatop waited for one datagram.
         seconds: u64,
     },
-    /// A datagram was larger than the buffer (`MSG_TRUNC`): its end is lost.
-    #[error("a datagram of {received} bytes did not fit the buffer of {capacity}")]
-    Truncated {
-        /// Bytes the kernel sent.
-        received: usize,
-        /// Bytes there was room for.
-        capacity: usize,
-    },
-    /// The kernel dropped data because the socket's queue was full (`ENOBUFS`, `NLMSG_OVERRUN`).
-    #[error("the kernel dropped a part of the answer: the socket's queue was full")]
+    /// Data was lost: the socket's queue was full (`ENOBUFS`, `NLMSG_OVERRUN`), or a datagram was larger than
+    /// the buffer (`MSG_TRUNC`).
+    #[error("a part of the answer was lost: it did not fit the socket's queue or buffer")]
     Overrun,
     /// The kernel refused (`NLMSG_ERROR`).
     #[error("{}{}", os(*errno), words(message.as_ref()))]
@@ -72,13 +65,7 @@ impl NetlinkError {
     pub const fn errno(&self) -> Option<i32> {
         match self {
             Self::Open { errno } | Self::Io { errno, .. } | Self::Kernel { errno, .. } => Some(*errno),
-            Self::NoRdma
-            | Self::Timeout { .. }
-            | Self::Truncated { .. }
-            | Self::Overrun
-            | Self::Wire(_)
-            | Self::EndedEarly
-            | Self::Interrupted => None,
+            _ => None,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Layers, lowest first:
 //! * [`wire`]: bytes to messages and attributes, checked, no I/O; [`attr`]: the kernel's numbers;
-//! * [`record`]: attributes to typed records; [`enums`]: the kernel's state and type numbers;
+//! * [`record`]: attributes to typed records;
 //! * [`request`] and [`reply`]: one request out, one reply or dump in;
 //! * [`socket`] (the only I/O; in tests recorded bytes), a [`transport::Transport`];
 //! * [`client`] and [`counting`]: one method per request; [`sampler`]: one reading of a device, each part
@@ -13,7 +13,6 @@
 pub mod attr;
 pub mod client;
 pub mod counting;
-pub mod enums;
 pub mod error;
 pub mod name;
 pub mod record;

@@ -4,7 +4,7 @@ use super::name::Name;
 use super::request::{Reply, Request};
 use super::transport::{Datagram, Progress};
 use super::wire::{
-    Attrs, DONE, ERROR, F_DUMP_INTR, MIN_TYPE, Message, Messages, NOOP, OVERRUN, Status, WireResult,
+    Attrs, DONE, ERROR, F_DUMP_INTR, MIN_TYPE, Message, Messages, OVERRUN, Status, WireResult,
 };
 
 /// State of an answer that is being read.
@@ -14,18 +14,15 @@ pub struct Answer {
     seq: u32,
     /// The kernel reported that the table changed during the dump.
     pub interrupted: bool,
-    /// Messages that are not the answer to this request: late answers, traffic of other sockets.
-    pub foreign: usize,
 }
 
 impl Answer {
     /// Expects the answer to `request`, sent with `seq`.
     pub const fn new(request: &Request, seq: u32) -> Self {
         Self {
-            reply: request.reply(),
+            reply: request.reply,
             seq,
             interrupted: false,
-            foreign: 0,
         }
     }
 
@@ -39,7 +36,6 @@ impl Answer {
             let message = message?;
             // A late answer to an abandoned request, or one to another socket, must not be taken for ours.
             if message.seq != self.seq || message.portid != datagram.portid {
-                self.foreign += 1;
                 continue;
             }
             self.interrupted |= message.flags & F_DUMP_INTR != 0;
@@ -56,7 +52,6 @@ impl Answer {
         record: &mut dyn FnMut(Attrs<'_>) -> WireResult<()>,
     ) -> Result<Progress, NetlinkError> {
         match message.kind {
-            NOOP => Ok(Progress::More),
             OVERRUN => Err(NetlinkError::Overrun),
             ERROR => ended(Status::from_error(message)?),
             DONE => ended(Status::from_done(message)?),
@@ -70,10 +65,8 @@ impl Answer {
                     Progress::More
                 })
             }
-            _ => {
-                self.foreign += 1;
-                Ok(Progress::More)
-            }
+            // NOOP, and what a kernel to come may send.
+            _ => Ok(Progress::More),
         }
     }
 }

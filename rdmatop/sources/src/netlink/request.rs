@@ -16,7 +16,8 @@ pub enum Reply {
 /// A request without its sequence number.
 #[derive(Debug, Clone)]
 pub struct Request {
-    reply: Reply,
+    /// How the answer ends.
+    pub reply: Reply,
     writer: MessageWriter,
 }
 
@@ -58,11 +59,6 @@ impl Request {
     pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
         self.writer = write(self.writer);
         self
-    }
-
-    /// How the answer ends.
-    pub const fn reply(&self) -> Reply {
-        self.reply
     }
 
     /// The finished message.

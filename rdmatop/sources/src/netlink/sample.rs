@@ -1,15 +1,14 @@
 //! What was read of one device. Data only.
-use crate::clock::Span;
 use rdmatop_model::cause::{Cause, Concerns, Obstacle};
 
 use super::error::NetlinkError;
-use super::record::{Device, HwCounter, Mr, Port, Summary};
+use super::record::{Device, Mr, Port, Summary};
 
 /// The objects of a dump, and whether it is whole. Under churn the kernel lists some twice: the last reading
 /// is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump<T> {
-    /// The objects, each once, in the kernel's order.
+    /// The objects, each once, by their ids.
     pub items: Vec<T>,
     /// The kernel reported twice in a row that the table changed while it was read: objects may be missing.
     pub interrupted: bool,
@@ -75,10 +74,6 @@ pub struct PortSample {
     pub port: u32,
     /// State and addresses.
     pub info: Reading<Port>,
-    /// Hardware counters by the driver's names.
-    pub counters: Reading<Vec<HwCounter>>,
-    /// When they were asked for.
-    pub counters_at: Option<Span>,
 }
 
 /// One reading of a device. A part that fails leaves the others as they are.
@@ -105,19 +100,12 @@ impl DeviceSample {
         }
     }
 
-    /// Every request about this device that failed. Counters that the driver does not have are no failure.
+    /// Every request about this device that failed.
     pub fn errors(&self) -> impl Iterator<Item = &RequestError> {
         fn error<T>(reading: Option<&Result<T, RequestError>>) -> Option<&RequestError> {
             reading.and_then(|reading| reading.as_ref().err())
         }
-        fn counters(port: &PortSample) -> Option<&RequestError> {
-            let error = error(port.counters.as_ref())?;
-            (!error.is_absence()).then_some(error)
-        }
-        let ports = self
-            .ports
-            .iter()
-            .flat_map(|port| [error(port.info.as_ref()), counters(port)]);
+        let ports = self.ports.iter().map(|port| error(port.info.as_ref()));
         ports
             .chain([error(self.summary.as_ref()), error(self.mrs.as_ref())])
             .flatten()

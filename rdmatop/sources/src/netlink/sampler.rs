@@ -1,5 +1,4 @@
 //! Reads one device: each part that is wanted. A failed request leaves the other parts as they are.
-use crate::clock::timed;
 use rdmatop_model::cause::{CauseId, Obstacle};
 
 use super::client::Nldev;
@@ -17,19 +16,8 @@ const MAX_PORTS: u32 = 1024;
 pub struct Want {
     /// Port states.
     pub ports: bool,
-    /// Hardware counters of ports.
-    pub counters: bool,
     /// Memory regions.
     pub mrs: bool,
-}
-
-impl Want {
-    /// Everything there is.
-    pub const EVERYTHING: Self = Self {
-        ports: true,
-        counters: true,
-        mrs: true,
-    };
 }
 
 /// Reads a device that was listed before. `counts` are its resource counts where the caller has just read
@@ -51,18 +39,7 @@ pub fn sample<T: Transport>(
             let info = nldev.port(index, port);
             info.map_err(|error| named(&format!("port {port}"), &error))
         });
-        let counters = want.counters.then(|| {
-            let (counters, at) = timed(|| nldev.counters(index, port));
-            let named = |error: NetlinkError| error.of(format!("counters of {name} port {port}"));
-            (counters.map_err(named), at)
-        });
-        let (counters, counters_at) = counters.unzip();
-        sample.ports.push(PortSample {
-            port,
-            info,
-            counters,
-            counters_at,
-        });
+        sample.ports.push(PortSample { port, info });
     }
     if claimed > MAX_PORTS {
         let why = format!("not asked: {claimed} ports are more than one refresh reads");
@@ -73,8 +50,6 @@ pub fn sample<T: Transport>(
                 why: Obstacle::new(CauseId::ReadFailed, why, ""),
                 errno: None,
             })),
-            counters: None,
-            counters_at: None,
         });
     }
 

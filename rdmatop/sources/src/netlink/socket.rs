@@ -104,10 +104,7 @@ impl Open {
             if !from_kernel {
                 continue;
             }
-            let capacity = buffer.len();
-            let bytes = buffer
-                .get(..received)
-                .ok_or(NetlinkError::Truncated { received, capacity })?;
+            let bytes = buffer.get(..received).ok_or(NetlinkError::Overrun)?;
             if sink(Datagram {
                 portid: self.portid,
                 bytes,

@@ -29,8 +29,6 @@ pub const F_ACK_TLVS: u16 = 0x200;
 
 /// `NLMSG_MIN_TYPE`: types below are netlink's own.
 pub const MIN_TYPE: u16 = 0x10;
-/// `NLMSG_NOOP`.
-pub const NOOP: u16 = 1;
 /// `NLMSG_ERROR`: an error, or with number 0 an acknowledgement.
 pub const ERROR: u16 = 2;
 /// `NLMSG_DONE`: end of a dump.
@@ -49,27 +47,15 @@ const F_NESTED: u16 = 0x8000;
 /// Bytes that do not fit the netlink format. Each variant names what did not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum WireError {
-    /// Fewer bytes than the structure needs.
-    #[error("{what} needs {need} bytes, {have} are left")]
-    Short {
-        /// The structure.
-        what: &'static str,
-        /// Its bytes.
-        need: usize,
-        /// Bytes there are.
-        have: usize,
-    },
-    /// A length field that contradicts its surroundings.
-    #[error("{what} claims {claimed} bytes where {min} to {max} are possible")]
+    /// A structure, or a length field, that does not fit its surroundings.
+    #[error("{what} cannot have {length} bytes where {left} are left")]
     Length {
         /// The structure.
         what: &'static str,
-        /// Value of the length field.
-        claimed: usize,
-        /// Smallest length that makes sense.
-        min: usize,
-        /// Bytes that are there.
-        max: usize,
+        /// Its bytes, or the value of the length field.
+        length: usize,
+        /// Bytes there are.
+        left: usize,
     },
     /// An attribute of a size its type does not have.
     #[error("attribute {number} ({}) has {have} bytes, its type has {need}", attribute_name(*.number))]
@@ -91,17 +77,28 @@ pub enum WireError {
     },
 }
 
+impl WireError {
+    /// For a record without the attribute that identifies it.
+    pub const fn missing(record: &'static str, number: u16) -> Self {
+        Self::Missing { record, number }
+    }
+}
+
 /// Result of reading bytes.
 pub type WireResult<T> = Result<T, WireError>;
 
 #[inline]
 fn take<const N: usize>(bytes: &[u8], at: usize, what: &'static str) -> WireResult<[u8; N]> {
-    let have = bytes.len().saturating_sub(at);
+    let left = bytes.len().saturating_sub(at);
     bytes
         .get(at..)
         .and_then(|rest| rest.first_chunk::<N>())
         .copied()
-        .ok_or(WireError::Short { what, need: N, have })
+        .ok_or(WireError::Length {
+            what,
+            length: N,
+            left,
+        })
 }
 
 /// Rounds up to the next multiple of 4 (`NLMSG_ALIGN`, `NLA_ALIGN`).
@@ -142,9 +139,8 @@ impl<'a> Messages<'a> {
         let length = u32::from_ne_bytes(take(&header, 0, what)?) as usize;
         let payload = self.rest.get(MESSAGE_HEADER..length).ok_or(WireError::Length {
             what: "message",
-            claimed: length,
-            min: MESSAGE_HEADER,
-            max: self.rest.len(),
+            length,
+            left: self.rest.len(),
         })?;
         self.rest = self.rest.get(align(length)..).unwrap_or_default();
         Ok(Message {
@@ -254,6 +250,11 @@ impl<'a> Attrs<'a> {
         Self { rest: bytes }
     }
 
+    /// What has not been read yet: of a family with a header of its own, that comes first.
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// What is wrong with the attribute at the front.
     #[cold]
     fn broken(&mut self) -> WireError {
@@ -262,9 +263,8 @@ impl<'a> Attrs<'a> {
             Err(error) => error,
             Ok([l0, l1, ..]) => WireError::Length {
                 what: "attribute",
-                claimed: usize::from(u16::from_ne_bytes([l0, l1])),
-                min: ATTR_HEADER,
-                max: rest.len(),
+                length: usize::from(u16::from_ne_bytes([l0, l1])),
+                left: rest.len(),
             },
         }
     }

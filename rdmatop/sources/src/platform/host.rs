@@ -1,37 +1,18 @@
 //! The host: its kernel, and how much memory is available.
 
-use crate::root::{Root, kernel_version, parse_u64};
+use crate::root::{Root, parse_u64};
 use rdmatop_base::text;
 
-/// The header of every report. All text is safe to print.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Host {
-    /// `/proc/sys/kernel/hostname`.
-    pub hostname: Option<String>,
-    /// Kernel release, such as `6.12.107-amd64`.
-    pub kernel: Option<String>,
-    /// Seconds since boot.
-    pub uptime_s: Option<u64>,
-    /// Memory available without swapping, bytes.
-    pub memory_available: Option<u64>,
+const SMALL: usize = 16 << 10;
+
+/// Seconds since boot.
+pub(super) fn uptime_s(root: &Root) -> Option<u64> {
+    parse_uptime(&root.bytes(&root.proc("uptime"), SMALL)?)
 }
 
-impl Host {
-    pub(super) fn read(root: &Root) -> Self {
-        const SMALL: usize = 16 << 10;
-        let bytes = |path: &str| root.bytes(&root.proc(path), SMALL).unwrap_or_default();
-        Self {
-            hostname: root.line(&root.proc("sys/kernel/hostname")),
-            kernel: root.kernel_release(),
-            uptime_s: parse_uptime(&bytes("uptime")),
-            memory_available: meminfo_bytes(&bytes("meminfo"), b"MemAvailable:"),
-        }
-    }
-
-    /// Major and minor number of the kernel.
-    pub fn kernel_version(&self) -> Option<(u32, u32)> {
-        kernel_version(self.kernel.as_deref()?)
-    }
+/// Memory available without swapping, bytes.
+pub(super) fn memory_available(root: &Root) -> Option<u64> {
+    meminfo_bytes(&root.bytes(&root.proc("meminfo"), SMALL)?, b"MemAvailable:")
 }
 
 /// One variable of os-release(5), safe to print: shell assignments, quoted or not. The last assignment wins,
@@ -70,6 +51,7 @@ fn meminfo_bytes(raw: &[u8], key: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Platform;
     use super::*;
     use crate::fake::Fake;
     use proptest::prelude::*;
@@ -84,13 +66,13 @@ mod tests {
             "meminfo",
             "MemTotal:       24684084 kB\nMemFree: 1 kB\nMemAvailable:   100 kB\n",
         );
-        let host = Host::read(&fake.root());
+        let read = Platform::read(&fake.root());
         assert_eq!(
-            (host.hostname.as_deref(), host.uptime_s),
+            (read.hostname.as_deref(), read.uptime_s),
             (Some("n\\x1b1"), Some(2018))
         );
-        assert_eq!(host.memory_available, Some(102_400));
-        assert_eq!(host.kernel_version(), Some((6, 12)));
+        assert_eq!(read.memory_available, Some(102_400));
+        assert_eq!(read.kernel_version(), Some((6, 12)));
     }
 
     #[test]
@@ -103,9 +85,9 @@ mod tests {
     #[test]
     fn odd_versions_and_times_are_unknown() {
         let version = |kernel: &str| {
-            Host {
+            Platform {
                 kernel: Some(kernel.into()),
-                ..Host::default()
+                ..Platform::default()
             }
             .kernel_version()
         };

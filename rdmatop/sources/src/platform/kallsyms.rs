@@ -5,25 +5,17 @@ use std::io::{BufRead, BufReader};
 use crate::root::Root;
 use rdmatop_base::text;
 
-/// Where a symbol lives.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum SymbolHome {
-    /// The symbol is in vmlinux.
-    Kernel,
-    /// The symbol is in this module.
-    Module(String),
-}
-
-/// Looks for functions of these exact names, in one pass over some 200,000 lines. A name may be in several
-/// places; a name that is nowhere is not in the map. `None`: the file cannot be read, so nothing is known.
+/// Looks for functions of these exact names, in one pass over some 200,000 lines. For each name the modules
+/// that have it, `None` for vmlinux; a name that is nowhere is not in the map. `None`: the file cannot be
+/// read, so nothing is known.
 ///
 /// Addresses are not needed: the kernel shows the names to everybody and zeroes only the addresses
 /// (`kallsyms_show_value` in kernel/ksyms_common.c).
-pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
+pub fn find_symbols(root: &Root, names: &[&str]) -> Option<HashMap<String, Vec<Option<String>>>> {
     search(open(root)?, names)
 }
 
-/// Names of the functions whose line contains `part`. `None`: the file cannot be read.
+/// The functions whose names contain `part`. `None`: the file cannot be read.
 pub fn find_parts(root: &Root, part: &str) -> Option<Vec<String>> {
     parts(open(root)?, part)
 }
@@ -34,9 +26,9 @@ fn open(root: &Root) -> Option<impl BufRead + use<>> {
     Some(BufReader::with_capacity(BUFFER, file))
 }
 
-/// Hands each line to `look`; `None` for a list that is empty or cannot be read to its end. An error half-way
-/// would make present functions look absent.
-fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8])) -> Option<()> {
+/// Hands name and module of each function to `look`; `None` for a list that is empty or cannot be read to its
+/// end. An error half-way would make present functions look absent.
+fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8], Option<&[u8]>)) -> Option<()> {
     let (mut line, mut any) = (Vec::new(), false);
     loop {
         line.clear();
@@ -44,31 +36,27 @@ fn each(mut lines: impl BufRead, mut look: impl FnMut(&[u8])) -> Option<()> {
             return any.then_some(());
         }
         any = true;
-        look(&line);
+        if let Some((name, module)) = function(&line) {
+            look(name, module);
+        }
     }
 }
 
 fn parts(lines: impl BufRead, part: &str) -> Option<Vec<String>> {
     let mut out = Vec::new();
-    let has = |line: &[u8]| line.windows(part.len()).any(|at| at == part.as_bytes());
-    each(lines, |line| {
-        let found = Some(line).filter(|line| has(line)).and_then(function);
-        out.extend(found.map(|(name, _)| text::sanitize(name)));
+    let has = |name: &&[u8]| name.windows(part.len()).any(|at| at == part.as_bytes());
+    each(lines, |name, _| {
+        out.extend(Some(name).filter(has).map(text::sanitize));
     })?;
     Some(out)
 }
 
-fn search(lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<SymbolHome>>> {
+fn search(lines: impl BufRead, names: &[&str]) -> Option<HashMap<String, Vec<Option<String>>>> {
     let wanted: HashMap<&[u8], &str> = names.iter().map(|name| (name.as_bytes(), *name)).collect();
-    let mut out: HashMap<String, Vec<SymbolHome>> = HashMap::new();
-    each(lines, |line| {
-        let Some((name, home)) = function(line) else {
-            return;
-        };
+    let mut out: HashMap<String, Vec<Option<String>>> = HashMap::new();
+    each(lines, |name, module| {
         let Some(name) = wanted.get(name) else { return };
-        let home = home.map_or(SymbolHome::Kernel, |module| {
-            SymbolHome::Module(text::sanitize(module))
-        });
+        let home = module.map(text::sanitize);
         let homes = out.entry((*name).to_owned()).or_default();
         if !homes.contains(&home) {
             homes.push(home);
@@ -124,9 +112,9 @@ mod tests {
             "absent",
         ];
         let got = find_symbols(&fake.root(), &names).unwrap();
-        let module = |name: &str| SymbolHome::Module(name.into());
+        let module = |name: &str| Some(name.to_owned());
         assert_eq!(got.len(), 3);
-        assert_eq!(got["vfs_read"], [SymbolHome::Kernel]);
+        assert_eq!(got["vfs_read"], [None]);
         assert_eq!(got["rxe_modify_qp"], [module("rdma_rxe")]);
         assert_eq!(got["fill_res_entry"], [module("ib_core"), module("mlx5_ib")]);
         assert_eq!(fake.root().opens(), 1);
@@ -166,7 +154,7 @@ mod tests {
         #[test]
         fn a_function_is_found_whatever_stands_around_it(before in "[ -~\n]{0,80}", after in "[ -~\n]{0,80}") {
             let got = search(format!("{before}\n0 T needle_fn\n{after}").as_bytes(), &["needle_fn"]).unwrap();
-            prop_assert!(got["needle_fn"].contains(&SymbolHome::Kernel));
+            prop_assert!(got["needle_fn"].contains(&None));
         }
     }
 }

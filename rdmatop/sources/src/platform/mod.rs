@@ -2,7 +2,6 @@
 //!
 //! [`Platform::read`] only reads; [`missing`] only judges. Nothing here fails: an unknown fact stays unknown
 //! and is never a reason to complain.
-mod caps;
 mod host;
 mod kallsyms;
 mod modules;
@@ -10,34 +9,48 @@ mod namespaces;
 mod remedy;
 mod security;
 
-pub use caps::{Capabilities, Capability};
-pub use host::Host;
 pub use host::os_release;
-pub use kallsyms::{SymbolHome, find_parts, find_symbols};
+pub use kallsyms::{find_parts, find_symbols};
 pub use modules::{ModuleFacts, NICS};
-pub use namespaces::Namespaces;
+pub use namespaces::is_initial_user;
 pub(crate) use namespaces::namespace;
 pub use remedy::missing;
-pub use security::{Lockdown, Security};
 
-use super::netlink::{client::Nldev, enums::NetnsMode};
+use rustix::thread::CapabilitySet;
+
+use super::netlink::{client::Nldev, record::NetnsMode};
 use super::proc::Status;
-use super::root::Root;
+use super::root::{Root, kernel_version};
 use super::sysfs::{count_dangling, list_devices, verbs_files};
 
 /// All facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Platform {
-    /// Kernel and memory.
-    pub host: Host,
+    /// `/proc/sys/kernel/hostname`, safe to print.
+    pub hostname: Option<String>,
+    /// Kernel release, such as `6.12.107-amd64`, safe to print.
+    pub kernel: Option<String>,
+    /// Seconds since boot.
+    pub uptime_s: Option<u64>,
+    /// Memory available without swapping, bytes.
+    pub memory_available: Option<u64>,
     /// Effective user of rdmatop.
     pub euid: Option<u32>,
     /// Effective capabilities of rdmatop.
-    pub capabilities: Option<Capabilities>,
-    /// Settings that decide what eBPF may do.
-    pub security: Security,
-    /// Namespaces around rdmatop.
-    pub namespaces: Namespaces,
+    pub capabilities: Option<CapabilitySet>,
+    /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
+    pub perf_event_paranoid: Option<i64>,
+    /// Lockdown is `confidentiality` (kernel_lockdown(7)): eBPF may not read kernel memory, and every program
+    /// that does so is refused. With `integrity` kprobes and fentry still load.
+    pub confidential: Option<bool>,
+    /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
+    pub kprobes: Option<bool>,
+    /// /proc is mounted with `hidepid`: processes of other users are not listed.
+    pub hidepid: Option<bool>,
+    /// rdmatop is in the PID namespace of the machine.
+    pub initial_pid_namespace: Option<bool>,
+    /// rdmatop is in the user namespace of the machine.
+    pub initial_user_namespace: Option<bool>,
     /// The modules of the RDMA stack, and those of NICs ([`NICS`]).
     pub modules: Vec<ModuleFacts>,
     /// sysfs is not mounted: what it would show is unknown, and not absent.
@@ -62,11 +75,18 @@ impl Platform {
         let devices = list_devices(root);
         let exclusive = root.is_live() && devices.as_ref().is_some_and(Vec::is_empty) && is_exclusive();
         Self {
-            host: Host::read(root),
+            hostname: root.line(&root.proc("sys/kernel/hostname")),
+            kernel: root.kernel_release(),
+            uptime_s: host::uptime_s(root),
+            memory_available: host::memory_available(root),
             euid: status.euid,
-            capabilities: status.cap_eff.map(Capabilities::from_bits),
-            security: Security::read(root),
-            namespaces: Namespaces::read(root),
+            capabilities: status.cap_eff.map(CapabilitySet::from_bits_retain),
+            perf_event_paranoid: root.signed(&root.proc("sys/kernel/perf_event_paranoid")),
+            confidential: security::confidential(root),
+            kprobes: security::kprobes(root),
+            hidepid: security::hidepid(root),
+            initial_pid_namespace: namespaces::is_initial_pid(root),
+            initial_user_namespace: is_initial_user(root),
             modules: modules::read(root),
             without_sys: !root.sys("kernel").is_dir(),
             without_proc: !root.proc("self").exists(),
@@ -77,6 +97,11 @@ impl Platform {
         }
     }
 
+    /// Major and minor number of the kernel.
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
+        kernel_version(self.kernel.as_deref()?)
+    }
+
     /// One of `modules`.
     pub fn module(&self, name: &str) -> Option<&ModuleFacts> {
         self.modules.iter().find(|module| module.name == name)
@@ -84,8 +109,7 @@ impl Platform {
 }
 
 fn is_exclusive() -> bool {
-    let settings = Nldev::open().and_then(|mut nldev| nldev.sys_get());
-    settings.is_ok_and(|settings| settings.netns_mode == Some(NetnsMode::Exclusive))
+    Nldev::open().and_then(|mut nldev| nldev.netns_mode()) == Ok(Some(NetnsMode::Exclusive))
 }
 
 #[cfg(test)]
@@ -97,7 +121,7 @@ mod tests {
     fn an_empty_machine_is_unknown_and_not_an_error() {
         let got = Platform::read(&Fake::new().root());
         assert_eq!((got.euid, got.capabilities, got.rdma_devices), (None, None, None));
-        assert_eq!((got.host, got.security), (Host::default(), Security::default()));
+        assert_eq!((got.hostname, got.kernel, got.uptime_s), (None, None, None));
         assert!(
             got.modules
                 .iter()
@@ -121,7 +145,7 @@ mod tests {
         assert_eq!((got.euid, got.rdma_devices), (Some(0), Some(1)));
         assert!(
             got.capabilities
-                .is_some_and(|caps| caps.has(Capability::SysAdmin))
+                .is_some_and(|caps| caps.contains(CapabilitySet::SYS_ADMIN))
         );
         let rxe = got.module("rdma_rxe").unwrap();
         assert_eq!((rxe.loaded, rxe.btf, rxe.out_of_tree), (true, true, Some(false)));

@@ -7,25 +7,19 @@ use crate::root::Root;
 const INITIAL_PID: u64 = 0xEFFF_FFFC;
 const INITIAL_USER: u64 = 0xEFFF_FFFD;
 
-/// Facts; `None` is unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Namespaces {
-    /// rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an RDMA
-    /// resource that is outside of it.
-    pub initial_pid_namespace: Option<bool>,
-    /// rdmatop is in the user namespace of the machine. In any other one root may not use eBPF.
-    pub initial_user_namespace: Option<bool>,
+/// Whether rdmatop is in the PID namespace of the machine. In any other one the kernel names no owner of an
+/// RDMA resource that is outside of it.
+pub(super) fn is_initial_pid(root: &Root) -> Option<bool> {
+    is_initial(root, "self/ns/pid", INITIAL_PID)
 }
 
-impl Namespaces {
-    /// Reads the namespaces of this process.
-    pub fn read(root: &Root) -> Self {
-        let inode = |kind: &str| namespace(&root.link(&root.proc("self/ns").join(kind))?);
-        Self {
-            initial_pid_namespace: inode("pid").map(|ns| ns == INITIAL_PID),
-            initial_user_namespace: inode("user").map(|ns| ns == INITIAL_USER),
-        }
-    }
+/// Whether rdmatop is in the user namespace of the machine. In any other one root may not use eBPF.
+pub fn is_initial_user(root: &Root) -> Option<bool> {
+    is_initial(root, "self/ns/user", INITIAL_USER)
+}
+
+fn is_initial(root: &Root, link: &str, initial: u64) -> Option<bool> {
+    Some(namespace(&root.link(&root.proc(link))?)? == initial)
 }
 
 /// The inode in "pid:[4026531836]".
@@ -44,13 +38,9 @@ mod tests {
         let fake = Fake::new();
         fake.link("proc/self/ns/pid", "pid:[4026531836]")
             .link("proc/self/ns/user", "user:[4026532200]");
-        let got = Namespaces::read(&fake.root());
-        assert_eq!(
-            (got.initial_pid_namespace, got.initial_user_namespace),
-            (Some(true), Some(false))
-        );
-        let nothing = Namespaces::read(&Fake::new().root());
-        assert_eq!(nothing, Namespaces::default());
+        let both = |root: Root| (is_initial_pid(&root), is_initial_user(&root));
+        assert_eq!(both(fake.root()), (Some(true), Some(false)));
+        assert_eq!(both(Fake::new().root()), (None, None));
     }
 
     #[test]

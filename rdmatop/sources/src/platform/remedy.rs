@@ -1,5 +1,7 @@
 //! What is missing on this machine, why, and what to do: one cause each. Pure.
-use super::{Capability, Lockdown, Platform};
+use rustix::thread::CapabilitySet;
+
+use super::Platform;
 use rdmatop_base::{
     step::{NextStep, step},
     text::count,
@@ -40,74 +42,67 @@ fn grant(p: &Platform, caps: &'static str) -> NextStep {
 
 fn rdma(p: &Platform, out: &mut Vec<Cause>) {
     const LAB: &str = "`sudo rdmatop doctor` names a NIC without it. To try rdmatop on a machine without a NIC: `sudo rdmatop lab up`";
-    if p.without_sys {
-        push(
-            out,
+    let loaded = || p.modules.iter().find(|module| module.is_loaded_for_hardware());
+    let (id, what, why, remedy): (CauseId, &str, String, NextStep) = if p.without_sys {
+        (
             CauseId::NoSysfs,
             "Link rates, GIDs and drivers are missing, and there is no eBPF",
-            "/sys is not mounted here",
-            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
-        );
+            "/sys is not mounted here".to_owned(),
+            "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys"
+                .into(),
+        )
     } else if p.rdma_devices.is_none() {
-        let why = "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)";
-        push(
-            out,
+        (
             CauseId::NoRdmaSubsystem,
             "No RDMA",
-            why,
+            "the kernel has no RDMA subsystem loaded (ib_core, /sys/class/infiniband)".to_owned(),
             step!("load the driver of your NIC; {}", LAB),
-        );
+        )
     } else if p.elsewhere {
         // They are looked for, and what is not found is named, where devices are read.
-    } else if p.rdma_devices == Some(0)
-        && let Some(driver) = p.modules.iter().find(|module| module.is_loaded_for_hardware())
-    {
-        let why = format!(
-            "{} is loaded, and no device of it is in this network namespace",
-            driver.name
-        );
-        push(
-            out,
+        return;
+    } else if let Some(driver) = loaded().filter(|_| p.rdma_devices == Some(0)) {
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            why,
-            "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC",
-        );
+            format!("{} is loaded, and no device of it is in this network namespace", driver.name),
+            "run in the network namespace of the device (a container: --network=host), or see what dmesg says of the NIC"
+                .into(),
+        )
     } else if p.exclusive {
-        push(
-            out,
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            "RDMA devices belong to one network namespace each (mode exclusive), and none to this one",
-            ELSEWHERE,
-        );
+            "RDMA devices belong to one network namespace each (mode exclusive), and none to this one"
+                .to_owned(),
+            ELSEWHERE.into(),
+        )
     } else if p.rdma_devices == Some(0) {
-        let why = "the RDMA subsystem is loaded and has no device in this network namespace";
-        push(
-            out,
+        (
             CauseId::NoRdmaDevice,
             "No RDMA device",
-            why,
+            "the RDMA subsystem is loaded and has no device in this network namespace".to_owned(),
             step!("load the driver of your NIC; {}", LAB),
-        );
+        )
     } else if p.dangling_devices > 0 {
-        let why = format!(
-            "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
-            count(p.dangling_devices, "device")
-        );
-        push(
-            out,
+        (
             CauseId::DanglingSysfs,
             "Link rates, GIDs, drivers and the counters in /sys are missing",
-            why,
-            "give the container the host's: -v /sys/devices:/sys/devices:ro",
-        );
-    }
+            format!(
+                "/sys/class/infiniband names {} whose files in /sys/devices are not here, as in a container that has only a part of /sys",
+                count(p.dangling_devices, "device")
+            ),
+            "give the container the host's: -v /sys/devices:/sys/devices:ro".into(),
+        )
+    } else {
+        return;
+    };
+    push(out, id, what, why, remedy);
 }
 
 fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
-    if p.namespaces.initial_user_namespace == Some(false) {
+    if p.initial_user_namespace == Some(false) {
         let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
         return push(
             out,
@@ -119,19 +114,14 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     }
     let Some(caps) = p.capabilities else { return };
     let lacks = [
-        (Capability::Bpf, caps.may_load_bpf()),
-        (Capability::Perfmon, caps.may_trace()),
+        (CapabilitySet::BPF, "CAP_BPF"),
+        (CapabilitySet::PERFMON, "CAP_PERFMON"),
     ];
-    let lacks: Vec<_> = lacks
-        .iter()
-        .filter(|(_, has)| !has)
-        .map(|(cap, _)| cap.name())
-        .collect();
-    let admin = caps.has(Capability::SysAdmin);
-    let paranoid = p
-        .security
-        .perf_event_paranoid
-        .filter(|level| !admin && *level > 2);
+    let admin = caps.contains(CapabilitySet::SYS_ADMIN);
+    // The older right includes both.
+    let lacks = lacks.iter().filter(|(cap, _)| !admin && !caps.contains(*cap));
+    let lacks: Vec<&str> = lacks.map(|(_, name)| *name).collect();
+    let paranoid = p.perf_event_paranoid.filter(|level| !admin && *level > 2);
     if !lacks.is_empty() {
         let (why, remedy) = if p.euid == Some(0) {
             let why = format!("root without {} (a container drops them)", lacks.join(" and "));
@@ -176,8 +166,8 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
         );
     }
     // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
-    let charged = p.host.kernel_version().is_some_and(|version| version < (5, 11));
-    if charged && !caps.has(Capability::SysResource) {
+    let charged = p.kernel_version().is_some_and(|version| version < (5, 11));
+    if charged && !caps.contains(CapabilitySet::SYS_RESOURCE) {
         let why =
             "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
         push(
@@ -194,7 +184,7 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
 }
 
 fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
-    if p.security.lockdown == Some(Lockdown::Confidentiality) {
+    if p.confidential == Some(true) {
         let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
         push(
             out,
@@ -204,7 +194,7 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
             "boot with lockdown=integrity; netlink and sysfs work meanwhile",
         );
     }
-    if p.security.kprobes == Some(false) {
+    if p.kprobes == Some(false) {
         let why = "the kernel has no kprobe events (CONFIG_KPROBE_EVENTS)";
         push(
             out,
@@ -243,7 +233,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
             "`sudo mount -t proc proc /proc`, until the next boot",
         );
     }
-    if p.namespaces.initial_pid_namespace == Some(false) {
+    if p.initial_pid_namespace == Some(false) {
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
         push(
             out,
@@ -255,8 +245,8 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
     }
     let blind = p
         .capabilities
-        .is_some_and(|caps| !caps.has(Capability::SysPtrace));
-    if blind && p.security.hidepid == Some(true) {
+        .is_some_and(|caps| !caps.contains(CapabilitySet::SYS_PTRACE));
+    if blind && p.hidepid == Some(true) {
         let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
         push(
             out,
@@ -275,7 +265,7 @@ fn processes(p: &Platform, out: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Capabilities, Host, ModuleFacts, Namespaces, Security};
+    use super::super::ModuleFacts;
     use super::*;
 
     const ALL_CAPS: u64 = 0x1ff_ffff_ffff;
@@ -284,22 +274,15 @@ mod tests {
     /// A machine on which nothing is missing.
     fn good() -> Platform {
         Platform {
-            host: Host {
-                kernel: Some("6.12.107-amd64".into()),
-                ..Host::default()
-            },
+            kernel: Some("6.12.107-amd64".into()),
             euid: Some(0),
-            capabilities: Some(Capabilities::from_bits(ALL_CAPS)),
-            security: Security {
-                perf_event_paranoid: Some(3),
-                lockdown: Some(Lockdown::Integrity),
-                kprobes: Some(true),
-                hidepid: Some(false),
-            },
-            namespaces: Namespaces {
-                initial_pid_namespace: Some(true),
-                initial_user_namespace: Some(true),
-            },
+            capabilities: Some(CapabilitySet::from_bits_retain(ALL_CAPS)),
+            perf_event_paranoid: Some(3),
+            confidential: Some(false),
+            kprobes: Some(true),
+            hidepid: Some(false),
+            initial_pid_namespace: Some(true),
+            initial_user_namespace: Some(true),
             modules: vec![core(false, false), rxe()],
             rdma_devices: Some(1),
             dangling_devices: 0,
@@ -307,6 +290,7 @@ mod tests {
             without_proc: false,
             exclusive: false,
             elsewhere: false,
+            ..Platform::default()
         }
     }
 
@@ -336,7 +320,7 @@ mod tests {
     fn caps(bits: u64) -> impl FnOnce(&mut Platform) {
         move |p| {
             p.euid = Some(1000);
-            p.capabilities = Some(Capabilities::from_bits(bits));
+            p.capabilities = Some(CapabilitySet::from_bits_retain(bits));
         }
     }
 
@@ -378,22 +362,19 @@ mod tests {
             "what /sys would show is not known to be absent"
         );
         assert_eq!(ids(|p| p.without_proc = true), [CauseId::NoProcfs]);
-        assert_eq!(
-            ids(|p| p.security.lockdown = Some(Lockdown::Confidentiality)),
-            [CauseId::Lockdown]
-        );
-        assert_eq!(ids(|p| p.security.kprobes = Some(false)), [CauseId::NoKprobes]);
+        assert_eq!(ids(|p| p.confidential = Some(true)), [CauseId::Lockdown]);
+        assert_eq!(ids(|p| p.kprobes = Some(false)), [CauseId::NoKprobes]);
         assert_eq!(
             ids(|p| p.modules = vec![core(true, false)]),
             [CauseId::OfedWithoutBtf]
         );
         assert_eq!(ids(|p| p.modules = vec![core(true, true)]), []);
         assert_eq!(
-            ids(|p| p.namespaces.initial_pid_namespace = Some(false)),
+            ids(|p| p.initial_pid_namespace = Some(false)),
             [CauseId::PidNamespace]
         );
         assert_eq!(
-            ids(|p| p.namespaces.initial_user_namespace = Some(false)),
+            ids(|p| p.initial_user_namespace = Some(false)),
             [CauseId::UserNamespace]
         );
     }
@@ -407,7 +388,7 @@ mod tests {
         );
         let relaxed = |p: &mut Platform| {
             caps(BPF_PERFMON_PTRACE)(p);
-            p.security.perf_event_paranoid = Some(2);
+            p.perf_event_paranoid = Some(2);
         };
         assert_eq!(ids(relaxed), [CauseId::NoFentry]);
         let without_btf = |p: &mut Platform| {
@@ -422,12 +403,12 @@ mod tests {
         );
         let old = |p: &mut Platform| {
             caps(1 << 21 | 1 << 19)(p);
-            p.host.kernel = Some("5.10.0-32-amd64".into());
+            p.kernel = Some("5.10.0-32-amd64".into());
         };
         assert_eq!(ids(old), [CauseId::Memlock]);
         let hidden = |p: &mut Platform| {
             caps(1 << 21)(p);
-            p.security.hidepid = Some(true);
+            p.hidepid = Some(true);
         };
         assert_eq!(ids(hidden), [CauseId::Hidepid, CauseId::NoPtrace]);
     }
@@ -442,13 +423,13 @@ mod tests {
         for euid in [0, 1000] {
             for caps in [0, BPF_PERFMON_PTRACE, 1 << 21 | 1 << 19, ALL_CAPS] {
                 for devices in [Some(8), Some(0)] {
-                    for lockdown in [None, Some(Lockdown::Confidentiality)] {
+                    for confidential in [None, Some(true)] {
                         let mut p = good();
                         p.euid = Some(euid);
-                        p.capabilities = Some(Capabilities::from_bits(caps));
+                        p.capabilities = Some(CapabilitySet::from_bits_retain(caps));
                         p.modules = vec![core(false, true), nic()];
                         p.rdma_devices = devices;
-                        p.security.lockdown = lockdown;
+                        p.confidential = confidential;
                         all.push(p);
                     }
                 }
@@ -479,9 +460,9 @@ mod tests {
             ALL_CAPS,
         ] {
             let mut platform = good();
-            platform.capabilities = Some(Capabilities::from_bits(ALL_CAPS & !lacks));
-            platform.host.kernel = Some("5.10.0-32-amd64".into());
-            platform.security.hidepid = Some(true);
+            platform.capabilities = Some(CapabilitySet::from_bits_retain(ALL_CAPS & !lacks));
+            platform.kernel = Some("5.10.0-32-amd64".into());
+            platform.hidepid = Some(true);
             let got = missing(&platform);
             assert_eq!(got.is_empty(), lacks == 0, "{got:?}");
             for remedy in got {
@@ -494,7 +475,7 @@ mod tests {
     #[test]
     fn the_remedy_for_root_in_a_container_is_not_sudo() {
         let mut platform = good();
-        platform.capabilities = Some(Capabilities::from_bits(1 << 19 | 1 << 39));
+        platform.capabilities = Some(CapabilitySet::from_bits_retain(1 << 19 | 1 << 39));
         let got = missing(&platform);
         assert_eq!(got[0].why, "root without CAP_PERFMON (a container drops them)");
         assert!(
@@ -518,10 +499,10 @@ mod tests {
         let mut worst = good();
         caps(0)(&mut worst);
         worst.rdma_devices = None;
-        worst.security.kprobes = Some(false);
-        worst.security.hidepid = Some(true);
-        worst.security.lockdown = Some(Lockdown::Confidentiality);
-        worst.namespaces.initial_pid_namespace = Some(false);
+        worst.kprobes = Some(false);
+        worst.hidepid = Some(true);
+        worst.confidential = Some(true);
+        worst.initial_pid_namespace = Some(false);
         worst.modules = vec![core(true, false)];
         let got = missing(&worst);
         assert_eq!(got.len(), 8);

@@ -2,58 +2,23 @@
 
 use crate::root::Root;
 
-/// kernel_lockdown(7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lockdown {
-    /// Off.
-    None,
-    /// kprobes and fentry still load.
-    Integrity,
-    /// eBPF may not read kernel memory: every program that does so is refused.
-    Confidentiality,
+/// Whether lockdown is `confidentiality`: "none [integrity] confidentiality", the brackets mark the mode in
+/// force.
+pub(super) fn confidential(root: &Root) -> Option<bool> {
+    let modes = root.line(&root.sys("kernel/security/lockdown"))?;
+    Some(modes.contains("[confidentiality]"))
 }
 
-/// The settings; `None` where the file is not readable.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Security {
-    /// `kernel.perf_event_paranoid`: above 2 (Debian, Ubuntu) tracing takes `CAP_SYS_ADMIN`.
-    pub perf_event_paranoid: Option<i64>,
-    /// Lockdown mode.
-    pub lockdown: Option<Lockdown>,
-    /// The kernel has kprobe events (`CONFIG_KPROBE_EVENTS`): its perf device is there.
-    pub kprobes: Option<bool>,
-    /// /proc is mounted with `hidepid`: processes of other users are not listed.
-    pub hidepid: Option<bool>,
+/// Whether the perf device of kprobes is there.
+pub(super) fn kprobes(root: &Root) -> Option<bool> {
+    let devices = root.sys("bus/event_source/devices");
+    devices.is_dir().then(|| devices.join("kprobe").exists())
 }
 
-impl Security {
-    pub(super) fn read(root: &Root) -> Self {
-        const MOUNTS_LIMIT: usize = 1 << 20;
-        let perf_devices = root.sys("bus/event_source/devices");
-        Self {
-            perf_event_paranoid: root.signed(&root.proc("sys/kernel/perf_event_paranoid")),
-            lockdown: root
-                .value(&root.sys("kernel/security/lockdown"))
-                .and_then(|raw| parse_lockdown(&raw)),
-            kprobes: perf_devices
-                .is_dir()
-                .then(|| perf_devices.join("kprobe").exists()),
-            hidepid: root
-                .bytes(&root.proc("self/mounts"), MOUNTS_LIMIT)
-                .and_then(|raw| parse_hidepid(&raw)),
-        }
-    }
-}
-
-/// "none [integrity] confidentiality": the brackets mark the mode in force.
-fn parse_lockdown(raw: &[u8]) -> Option<Lockdown> {
-    let text = std::str::from_utf8(raw).ok()?;
-    match text.split_once('[')?.1.split_once(']')?.0 {
-        "none" => Some(Lockdown::None),
-        "integrity" => Some(Lockdown::Integrity),
-        "confidentiality" => Some(Lockdown::Confidentiality),
-        _ => None,
-    }
+/// Whether /proc is mounted with `hidepid`.
+pub(super) fn hidepid(root: &Root) -> Option<bool> {
+    const MOUNTS: usize = 1 << 20;
+    parse_hidepid(&root.bytes(&root.proc("self/mounts"), MOUNTS)?)
 }
 
 /// The options of the last mount on /proc in mounts (fstab(5) columns). Since 5.8 the option may be a word.
@@ -74,6 +39,7 @@ fn parse_hidepid(raw: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Platform;
     use super::*;
     use crate::fake::Fake;
     use proptest::prelude::*;
@@ -88,21 +54,20 @@ mod tests {
             "self/mounts",
             "proc /proc proc rw,nosuid,hidepid=invisible 0 0\nsysfs /sys sysfs rw 0 0\n",
         );
-        let got = Security::read(&fake.root());
-        let want = Security {
-            perf_event_paranoid: Some(-1),
-            lockdown: Some(Lockdown::Confidentiality),
-            kprobes: Some(true),
-            hidepid: Some(true),
+        let all = |root: Root| {
+            let read = Platform::read(&root);
+            let flags = [read.confidential, read.kprobes, read.hidepid];
+            (read.perf_event_paranoid, flags)
         };
-        assert_eq!(got, want);
+        assert_eq!(all(fake.root()), (Some(-1), [Some(true); 3]));
+        assert_eq!(all(Fake::new().root()), (None, [None; 3]));
     }
 
     #[test]
     fn a_kernel_with_perf_but_without_the_kprobe_device_has_no_kprobes() {
         let fake = Fake::new();
         fake.sys("bus/event_source/devices/software/type", "1\n");
-        assert_eq!(Security::read(&fake.root()).kprobes, Some(false));
+        assert_eq!(kprobes(&fake.root()), Some(false));
     }
 
     #[test]
@@ -123,22 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn each_lockdown_mode_is_known() {
-        assert_eq!(
-            parse_lockdown(b"[none] integrity confidentiality"),
-            Some(Lockdown::None)
-        );
-        assert_eq!(
-            parse_lockdown(b"none [integrity] confidentiality"),
-            Some(Lockdown::Integrity)
-        );
-        assert_eq!(parse_lockdown(b"none integrity"), None);
+    fn of_the_lockdown_modes_the_one_in_force_counts() {
+        for modes in [
+            "[none] integrity confidentiality",
+            "none [integrity] confidentiality",
+        ] {
+            let fake = Fake::new();
+            fake.sys("kernel/security/lockdown", modes);
+            assert_eq!(confidential(&fake.root()), Some(false), "{modes}");
+        }
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>) {
-            let _ = (parse_lockdown(&raw), parse_hidepid(&raw));
+            let _ = parse_hidepid(&raw);
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct ProcKey {
 /// One process. All text is safe to print.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcBasic {
-    /// Name, parent, flags and CPU ticks as of the last read, which was when the process was new or changed
+    /// Name and parent as of the last read, which was when the process was new or changed
     /// its name.
     pub stat: Stat,
     /// Real user.

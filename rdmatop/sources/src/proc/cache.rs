@@ -11,12 +11,10 @@ use rdmatop_base::order::Gather as _;
 /// What a refresh changed, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refreshed {
-    /// Processes seen for the first time.
+    /// Processes seen for the first time, and those whose name has changed: an exec, or a new thread name.
     pub new: Vec<ProcKey>,
     /// Processes that ended or are no longer asked for. A reused number is in both lists.
     pub gone: Vec<ProcKey>,
-    /// Processes whose name has changed: an exec, or a new thread name.
-    pub renamed: Vec<ProcKey>,
 }
 
 /// The cache. A new process costs some opens. Later a refresh opens one file (`stat`).
@@ -45,7 +43,7 @@ impl ProcCache {
                 None => wanted.contains(pid).then_some(false),
             };
             match change {
-                Some(true) => out.renamed.push(process.key()),
+                Some(true) => out.new.push(process.key()),
                 Some(false) => {}
                 None => out.gone.push(process.key()),
             }
@@ -62,7 +60,6 @@ impl ProcCache {
             }
         }
         out.new.sort_unstable();
-        out.renamed.sort_unstable();
         out.gone.sort_unstable();
         out
     }
@@ -157,10 +154,7 @@ mod tests {
         process(&fake, 7, "ib_send_bw", 100);
         fake.proc("7/cgroup", "0::/system.slice/slurmstepd.scope/job_1\n");
         let got = cache.refresh(&fake.root(), [7]);
-        assert_eq!(
-            (got.renamed, got.new, got.gone),
-            (vec![key(7, 100)], vec![], vec![])
-        );
+        assert_eq!((got.new, got.gone), (vec![key(7, 100)], vec![]));
         assert_eq!(cache.refresh(&fake.root(), [7]), Refreshed::default());
         let p = cache.get(7).unwrap();
         assert!(p.cgroup.as_ref().is_some_and(|c| c.workload.slurm.is_some()));

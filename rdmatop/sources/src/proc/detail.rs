@@ -62,14 +62,19 @@ impl Part {
     /// What the views show.
     pub const SHOWN: &[Self] = &[Self::CommandLine, Self::Environment, Self::Libraries];
 
+    /// What it is called, and its file in /proc.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CommandLine => ("command line", "cmdline"),
+            Self::Environment => ("environment", "environ"),
+            Self::Libraries => ("libraries", "maps"),
+            Self::VerbsFiles => ("device files", "root"),
+        }
+    }
+
     /// What it is called.
     pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::CommandLine => "command line",
-            Self::Environment => "environment",
-            Self::Libraries => "libraries",
-            Self::VerbsFiles => "device files",
-        }
+        self.names().0
     }
 
     /// Why a reader of this part has to wait.
@@ -85,10 +90,8 @@ impl Part {
     /// Where it is read.
     pub(super) fn place(self, pid: u32) -> String {
         match self {
-            Self::CommandLine => format!("/proc/{pid}/cmdline"),
-            Self::Environment => format!("/proc/{pid}/environ"),
-            Self::Libraries => format!("/proc/{pid}/maps"),
             Self::VerbsFiles => "its root directory".to_owned(),
+            _ => format!("/proc/{pid}/{}", self.names().1),
         }
     }
 }
@@ -106,20 +109,18 @@ pub(crate) struct PartAnswer {
 pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
     let mut told = PartAnswer::default();
     let detail = &mut told.detail;
-    let file = |name| dir(root, pid).join(name);
+    let file = dir(root, pid).join(part.names().1);
     match part {
         Part::CommandLine => {
-            detail.cmdline = root
-                .bytes(&file("cmdline"), COMMAND_LINE)
-                .and_then(|raw| joined(&raw));
+            detail.cmdline = root.bytes(&file, COMMAND_LINE).and_then(|raw| joined(&raw));
         }
         Part::Environment => {
-            let raw = root.bytes(&file("environ"), ENVIRONMENT);
+            let raw = root.bytes(&file, ENVIRONMENT);
             detail.environ = raw.as_deref().map(relevant);
             detail.hostname = raw.as_deref().and_then(hostname);
         }
         Part::Libraries => {
-            if let Some(maps) = root.open(&file("maps")) {
+            if let Some(maps) = root.open(&file) {
                 let mut maps = BufReader::new(maps.take(MAPS));
                 let found = mapped(&mut maps);
                 told.too_long = maps.get_ref().limit() == 0;
@@ -138,22 +139,12 @@ pub(crate) fn read_part(root: &Root, pid: u32, part: Part) -> PartAnswer {
 impl ProcDetail {
     /// Adds what another part says.
     pub(super) fn add(&mut self, other: Self) {
-        let Self {
-            cmdline,
-            environ,
-            hostname,
-            libraries,
-            mappings,
-            verbs_files,
-            // Known of all parts together.
-            read_ns: _,
-        } = other;
-        self.cmdline = self.cmdline.take().or(cmdline);
-        self.environ = self.environ.take().or(environ);
-        self.hostname = self.hostname.take().or(hostname);
-        self.libraries = self.libraries.take().or(libraries);
-        self.mappings = self.mappings.or(mappings);
-        self.verbs_files = self.verbs_files.or(verbs_files);
+        self.cmdline = self.cmdline.take().or(other.cmdline);
+        self.environ = self.environ.take().or(other.environ);
+        self.hostname = self.hostname.take().or(other.hostname);
+        self.libraries = self.libraries.take().or(other.libraries);
+        self.mappings = self.mappings.or(other.mappings);
+        self.verbs_files = self.verbs_files.or(other.verbs_files);
     }
 }
 

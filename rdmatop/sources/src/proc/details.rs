@@ -60,19 +60,18 @@ pub struct Ask {
     /// The process's name, safe to print.
     pub name: String,
     /// What is wanted.
-    pub parts: &'static [Part],
+    pub parts: Vec<Part>,
 }
 
 /// A reading for a thread.
 struct Job {
     key: (ProcKey, Asker),
     user: Option<u32>,
-    parts: &'static [Part],
+    parts: Vec<Part>,
 }
 
 struct Answer {
-    key: (ProcKey, Asker),
-    user: Option<u32>,
+    job: Job,
     reading: Reading,
     took_ns: u64,
 }
@@ -166,11 +165,10 @@ impl Details {
             let mut read = make_work();
             Box::new(move |job| {
                 let begun_ns = now().mono_ns;
-                let mut reading = read(job.key.0, job.user, job.parts);
+                let mut reading = read(job.key.0, job.user, &job.parts);
                 reading.detail.read_ns = begun_ns;
                 Answer {
-                    key: job.key,
-                    user: job.user,
+                    job,
                     reading,
                     took_ns: now().mono_ns.saturating_sub(begun_ns),
                 }
@@ -189,7 +187,9 @@ impl Details {
     /// the program before it.
     pub fn ask(&mut self, asker: Asker, mut ask: Ask) {
         if self.mask {
-            ask.parts = without_words(ask.parts);
+            // Neither command lines nor environments: these hold a user's words.
+            ask.parts
+                .retain(|part| matches!(part, Part::Libraries | Part::VerbsFiles));
         }
         let now_ns = now().mono_ns;
         let key = (ask.process, asker);
@@ -245,8 +245,6 @@ impl Details {
                 self.grow();
             }
         }
-        let is_read = |task: &Task| matches!(task.state, State::Read(_));
-        self.readers.calm(!self.tasks.values().any(is_read));
         self.users.retain(|_, user| {
             let _ = user.may_repeat(now().mono_ns);
             user.reading > 0 || user.credit_ns < CREDIT
@@ -330,7 +328,7 @@ impl Details {
             self.readers.push(Job {
                 key: *key,
                 user: name,
-                parts: task.ask.parts,
+                parts: task.ask.parts.clone(),
             });
         }
     }
@@ -357,12 +355,7 @@ impl Details {
 
     fn answered(&mut self, answer: Answer) {
         let now_ns = now().mono_ns;
-        let Answer {
-            key,
-            user,
-            reading,
-            took_ns,
-        } = answer;
+        let (Job { key, user, .. }, reading, took_ns) = (answer.job, answer.reading, answer.took_ns);
         if let Some(user) = self.users.get_mut(&user) {
             user.reading = user.reading.saturating_sub(1);
         }
@@ -425,23 +418,12 @@ impl Details {
                 pid: process.pid,
                 user: task.ask.user,
                 name: &task.ask.name,
-                parts: task.ask.parts,
+                parts: &task.ask.parts,
                 miss: task.miss.as_ref(),
                 waits: if self.refused { Waits::Thread } else { task.waits },
             })
         });
         late::notes(in_exec.chain(late).collect())
-    }
-}
-
-/// The parts among these that hold no words of a user's: neither command line nor environment.
-fn without_words(parts: &[Part]) -> &'static [Part] {
-    let has = |part| parts.contains(&part);
-    match (has(Part::Libraries), has(Part::VerbsFiles)) {
-        (true, true) => &[Part::Libraries, Part::VerbsFiles],
-        (true, false) => &[Part::Libraries],
-        (false, true) => &[Part::VerbsFiles],
-        (false, false) => &[],
     }
 }
 

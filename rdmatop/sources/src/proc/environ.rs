@@ -2,7 +2,13 @@
 //!
 //! The file shows the environment at exec; what the program set later is not in it. An environment holds
 //! secrets: only the variables below are read, and only the name of one that no library is known to have.
-use rdmatop_base::{text, variables::value_is_shown};
+use std::collections::BTreeSet;
+
+use rdmatop_base::order::Gather as _;
+use rdmatop_base::{
+    text,
+    variables::{OTHERS, value_is_shown},
+};
 
 /// A value longer than this is cut; library paths and host lists run to kilobytes.
 const VALUE_LIMIT: usize = 256;
@@ -40,34 +46,13 @@ const PREFIXES: [&str; 22] = [
     "MORI_",
 ];
 
-const NAMES: [&str; 21] = [
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NAME",
-    "SLURM_STEP_ID",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NTASKS",
-    "SLURM_NNODES",
-    "SLURM_NODEID",
-    "PBS_JOBID",
-    "LSB_JOBID",
-    "FLUX_JOB_ID",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-];
-
 /// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the
 /// first counts, as with getenv(3). At most `MOST`.
 pub fn relevant(raw: &[u8]) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
+    let others: BTreeSet<&str> = OTHERS.split_ascii_whitespace().gather();
+    let is_relevant =
+        |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || others.contains(name);
     for entry in raw.split(|b| *b == 0) {
         let Some(equals) = entry.iter().position(|b| *b == b'=') else {
             continue;
@@ -89,10 +74,6 @@ pub fn relevant(raw: &[u8]) -> Vec<(String, String)> {
         }
     }
     out
-}
-
-fn is_relevant(name: &str) -> bool {
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -134,8 +115,12 @@ mod tests {
     /// Rules and checks judge by values of variables: each of those must be shown.
     #[test]
     fn each_job_variable_has_its_value() {
-        for name in NAMES {
-            assert!(value_is_shown(name), "{name}");
+        let names = "SLURM_JOB_ID SLURM_JOB_NAME SLURM_STEP_ID SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NNODES \
+            SLURM_NODEID PBS_JOBID LSB_JOBID FLUX_JOB_ID RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR \
+            MASTER_PORT PMI_RANK PMI_SIZE CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES";
+        for name in names.split_ascii_whitespace() {
+            let got = relevant(format!("{name}=1").as_bytes());
+            assert_eq!(got, [(name.to_owned(), "1".to_owned())]);
         }
     }
 

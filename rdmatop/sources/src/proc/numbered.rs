@@ -22,8 +22,6 @@ pub struct Numbered {
 /// The processes that have one of these numbers in their own namespace, without zombies. Before Linux 4.1
 /// processes in nested namespaces are not found.
 pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
-    let pids = root.list(&root.proc("")).unwrap_or_default();
-    let pids = pids.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
     let (wanted, mut out) = (wanted.clone(), Vec::new());
     let one = move |root: &Root, pid| {
         let dir = dir(root, pid);
@@ -34,7 +32,7 @@ pub fn numbered(root: &Root, wanted: &BTreeSet<u32>) -> Vec<Numbered> {
             || read_stat(root, &dir),
         )
     };
-    execs::each(root, pids, one, |_, one| {
+    execs::each(root, root.pids(), one, |_, one| {
         out.extend(one.flatten());
         ControlFlow::Continue(())
     });

@@ -3,7 +3,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use super::basic::read_stat;
 use crate::root::{Root, parse_u64};
 
 /// Own CPU time and memory.
@@ -18,25 +17,21 @@ pub struct SelfCost {
 /// Reads them at little cost: a clock and a file that stays open.
 #[derive(Debug)]
 pub struct SelfMeter {
-    root: Root,
     statm: Option<File>,
 }
 
 impl SelfMeter {
     /// Reads under `root`.
-    pub fn new(root: Root) -> Self {
-        let statm = root.open(&root.proc("self/statm"));
-        Self { root, statm }
+    pub fn new(root: &Root) -> Self {
+        Self {
+            statm: root.open(&root.proc("self/statm")),
+        }
     }
 
     /// The present use.
     pub fn read(&self) -> SelfCost {
         SelfCost {
-            cpu: if self.root.is_live() {
-                cpu_clock()
-            } else {
-                cpu_ticks(&self.root)
-            },
+            cpu: cpu_clock(),
             rss: self.statm.as_ref().and_then(resident),
         }
     }
@@ -49,12 +44,6 @@ fn cpu_clock() -> Option<Duration> {
         time.tv_sec.try_into().ok()?,
         time.tv_nsec.try_into().ok()?,
     ))
-}
-
-/// From `stat`, in steps of a clock tick (10 ms).
-fn cpu_ticks(root: &Root) -> Option<Duration> {
-    let ticks = read_stat(root, &root.proc("self"))?.cpu;
-    ticks_to_duration(ticks, clock_ticks(root)?)
 }
 
 /// Second field of `statm` (proc_pid_statm(5)), in pages.
@@ -81,14 +70,8 @@ pub fn clock_ticks(root: &Root) -> Option<u64> {
         .filter(|ticks| *ticks > 0)
 }
 
-fn ticks_to_duration(ticks: u64, per_second: u64) -> Option<Duration> {
-    let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(per_second);
-    Some(Duration::from_nanos(nanos.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::stat::line;
     use super::*;
     use crate::fake::Fake;
     use proptest::prelude::*;
@@ -101,29 +84,20 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_and_memory_are_read() {
+    fn memory_and_the_tick_length_are_read() {
         let fake = Fake::new();
-        fake.proc("self/stat", line(5, b"rdmatop", 1))
-            .proc("self/statm", "5000 512 100 1 0 200 0\n");
+        fake.proc("self/statm", "5000 512 100 1 0 200 0\n");
         fake.proc("self/auxv", auxv(&[(6, 4096), (17, 100), (0, 0)]));
-        let want = SelfCost {
-            cpu: Some(Duration::from_millis(420)),
-            rss: Some(512 * rustix::param::page_size() as u64),
-        };
-        assert_eq!(SelfMeter::new(fake.root()).read(), want);
-    }
-
-    #[test]
-    fn without_the_tick_length_the_time_is_unknown() {
-        let fake = Fake::new();
-        fake.proc("self/stat", line(5, b"rdmatop", 1))
-            .proc("self/auxv", auxv(&[(6, 4096), (17, 0)]));
-        assert_eq!(SelfMeter::new(fake.root()).read(), SelfCost::default());
+        let rss = SelfMeter::new(&fake.root()).read().rss;
+        assert_eq!(rss, Some(512 * rustix::param::page_size() as u64));
+        assert_eq!(clock_ticks(&fake.root()), Some(100));
+        fake.proc("self/auxv", auxv(&[(6, 4096), (17, 0)]));
+        assert_eq!(clock_ticks(&fake.root()), None, "of no length");
     }
 
     #[test]
     fn the_running_test_knows_its_cost() {
-        let meter = SelfMeter::new(Root::default());
+        let meter = SelfMeter::new(&Root::default());
         let first = meter.read();
         assert!(first.rss.is_some_and(|rss| rss > 100_000), "{first:?}");
         while meter.read().cpu == first.cpu {}

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     io::{self, ErrorKind},
 };
 
@@ -14,7 +13,6 @@ use crate::{
     open_files::{self, OpenFile},
     root::Root,
 };
-use rdmatop_base::text;
 
 /// The largest number of open files that one search reads of the processes of one user: no working machine
 /// has so many, and the search must end. It then goes on with other users' processes.
@@ -77,15 +75,14 @@ fn is_same(one: (u32, u32), other: (u32, u32)) -> io::Result<bool> {
 /// Which processes have a verbs file of `pid` open; `None` if it has none. Fails where its own files cannot
 /// be read.
 pub fn sharers(root: &Root, pid: u32) -> io::Result<Option<Sharers>> {
-    let names = root.list(&root.proc("")).unwrap_or_default();
-    search(root, pid, &names, is_same)
+    search(root, pid, root.pids(), is_same)
 }
 
-/// As [`sharers`], among `names` of /proc, compared by `is_same`.
+/// As [`sharers`], among `pids`, compared by `is_same`.
 fn search(
     root: &Root,
     pid: u32,
-    names: &[OsString],
+    pids: impl IntoIterator<Item = u32>,
     is_same: impl Fn((u32, u32), (u32, u32)) -> io::Result<bool> + Clone + Send + Sync + 'static,
 ) -> io::Result<Option<Sharers>> {
     let mut out = Sharers::default();
@@ -105,8 +102,7 @@ fn search(
     }
     // Files that were read and pairs that were compared, by user.
     let mut spent: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
-    let others = names.iter().filter_map(|name| name.to_str()?.parse().ok());
-    for other in others.filter(|other| *other != pid) {
+    for other in pids.into_iter().filter(|other| *other != pid) {
         let user = open_files::real_user(root, other);
         let (looked, compared) = spent.entry(user).or_default();
         if *looked > MOST_FILES || *compared > MOST_PAIRS_OF_ALL {
@@ -147,9 +143,7 @@ fn search(
         };
         match first {
             Some(Ok(_)) => {
-                let comm = root.bytes(&root.proc(other.to_string()).join("comm"), 64);
-                let comm = text::sanitize(comm.unwrap_or_default().trim_ascii_end());
-                out.found.push((other, comm));
+                out.found.push((other, root.comm(other)));
             }
             // One of them has closed the file, or has ended.
             Some(Err(error)) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)) => {}
@@ -190,8 +184,8 @@ mod tests {
         fake.proc("8/comm", "a\x1bchild\n");
         fd(&fake, 9, 5, "/dev/infiniband/uverbs0");
         fd(&fake, 10, 3, "/dev/infiniband/uverbs1");
-        let names = || ["7", "8", "9", "10", "11", "self"].map(OsString::from).to_vec();
-        let found = search(&fake.root(), 7, &names(), |one, other| {
+        let names = || [7, 8, 9, 10, 11];
+        let found = search(&fake.root(), 7, names(), |one, other| {
             assert_eq!(one, (7, 3));
             assert_ne!(other.0, 10, "of another device");
             Ok(other == (8, 3))
@@ -202,17 +196,17 @@ mod tests {
         };
         assert_eq!(found.unwrap(), Some(expected));
         let forbidden = |_, _| Err(io::Error::from_raw_os_error(libc::EPERM));
-        let hidden = search(&fake.root(), 7, &names(), forbidden).unwrap().unwrap();
+        let hidden = search(&fake.root(), 7, names(), forbidden).unwrap().unwrap();
         assert_eq!((hidden.found.len(), hidden.hidden), (0, 2));
         let ended = |_, _| Err(io::Error::from_raw_os_error(libc::ESRCH));
         assert_eq!(
-            search(&fake.root(), 7, &names(), ended).unwrap(),
+            search(&fake.root(), 7, names(), ended).unwrap(),
             Some(Sharers::default())
         );
         fd(&fake, 13, 0, "/dev/null");
-        assert_eq!(search(&fake.root(), 13, &names(), forbidden).unwrap(), None);
+        assert_eq!(search(&fake.root(), 13, names(), forbidden).unwrap(), None);
         assert!(
-            search(&fake.root(), 12, &names(), forbidden).is_err(),
+            search(&fake.root(), 12, names(), forbidden).is_err(),
             "its files are not known"
         );
     }
@@ -220,7 +214,7 @@ mod tests {
     #[test]
     fn a_process_with_too_many_verbs_files_is_not_compared_but_unknown() {
         let fake = Fake::new();
-        let names = ["7", "8", "9"].map(OsString::from);
+        let mut names = vec![7, 8, 9];
         for n in 0..129 {
             fd(&fake, 7, n, "/dev/infiniband/uverbs0");
             fd(&fake, 8, n, "/dev/infiniband/uverbs0");
@@ -233,20 +227,22 @@ mod tests {
             Ok(false)
         };
         let calls = || calls.load(Ordering::Relaxed);
-        let got = search(&fake.root(), 7, &names, different.clone());
+        let got = search(&fake.root(), 7, names.clone(), different.clone());
         let got = got.unwrap().unwrap();
         assert_eq!((got.hidden, got.cut, calls()), (1, false, 1 + 129));
         // Each of very many processes has few.
         fake.proc("9/status", "Uid:\t1000\t0\t0\t0\n");
-        let mut names: Vec<OsString> = std::iter::repeat_n(names[2].clone(), 10_000).collect();
-        let got = search(&fake.root(), 7, &names, different).unwrap().unwrap();
+        names = vec![9; 10_000];
+        let got = search(&fake.root(), 7, names.clone(), different)
+            .unwrap()
+            .unwrap();
         assert_eq!((got.hidden, got.cut), (0, true));
         assert!(calls() <= 2 * 130 + MOST_PAIRS_OF_ALL);
         // Another user's process behind them is found.
         fd(&fake, 10, 3, "/dev/infiniband/uverbs0");
-        names.push("10".into());
+        names.push(10);
         let of_ten = |_, (pid, _)| Ok(pid == 10);
-        let got = search(&fake.root(), 7, &names, of_ten).unwrap().unwrap();
+        let got = search(&fake.root(), 7, names.clone(), of_ten).unwrap().unwrap();
         assert_eq!((got.found, got.cut), (vec![(10, String::new())], true));
     }
 

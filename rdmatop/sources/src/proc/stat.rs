@@ -13,8 +13,6 @@ pub struct Stat {
     pub ended: bool,
     /// Parent; 0 when it is outside the PID namespace.
     pub ppid: u32,
-    /// CPU time, user and kernel, in ticks.
-    pub cpu: u64,
     /// Start, in ticks after boot.
     pub start: u64,
 }
@@ -31,20 +29,18 @@ impl Stat {
         let mut fields = raw[close + 1..]
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty());
-        // Fields are numbered as in the manual page: state is 3, ppid 4, utime 14, stime 15, starttime 22.
+        // Fields are numbered as in the manual page: state is 3, ppid 4, starttime 22.
         let state = fields
             .next()?
             .first()
             .filter(|state| state.is_ascii_alphabetic())?;
         let ppid = parse_u64(fields.next()?)?;
-        let (user, kernel) = (parse_u64(fields.nth(9)?)?, parse_u64(fields.next()?)?);
-        let start = parse_u64(fields.nth(6)?)?;
+        let start = parse_u64(fields.nth(17)?)?;
         Some(Self {
             pid: parse_u64(&raw[..open])?.try_into().ok()?,
             comm: text::sanitize(&raw[open + 1..close]),
             ended: matches!(state, b'Z' | b'X'),
             ppid: ppid.try_into().ok()?,
-            cpu: user.saturating_add(kernel),
             start,
         })
     }
@@ -71,8 +67,8 @@ mod tests {
     fn the_fields_are_where_the_manual_puts_them() {
         let s = Stat::parse(&line(231, b"ib_send_bw", 4711)).unwrap();
         assert_eq!(
-            (s.pid, s.comm.as_str(), s.ppid, s.cpu, s.start),
-            (231, "ib_send_bw", 1, 42, 4711)
+            (s.pid, s.comm.as_str(), s.ppid, s.start),
+            (231, "ib_send_bw", 1, 4711)
         );
     }
 

@@ -16,6 +16,10 @@ pub struct Status {
     pub uid: Option<u32>,
     /// Effective user.
     pub euid: Option<u32>,
+    /// All its users: real, effective, saved, and the one for file accesses.
+    pub uids: Vec<u32>,
+    /// Its group for file accesses, and its supplementary groups.
+    pub groups: Vec<u32>,
     /// Effective capabilities, as bits of capabilities(7).
     pub cap_eff: Option<u64>,
     /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit
@@ -50,7 +54,12 @@ impl Status {
                 b"State" => out.state = words.next().and_then(|word| word.first().copied()),
                 b"NSpid" => out.ns_pids = words.map_while(|word| small(Some(word))).collect(),
                 b"Tgid" => out.tgid = small(words.next()),
-                b"Uid" => (out.uid, out.euid) = (small(words.next()), small(words.next())),
+                b"Uid" => {
+                    out.uids = words.map_while(|word| small(Some(word))).collect();
+                    (out.uid, out.euid) = (out.uids.first().copied(), out.uids.get(1).copied());
+                }
+                b"Gid" => out.groups.extend(small(words.nth(3))),
+                b"Groups" => out.groups.extend(words.filter_map(|word| small(Some(word)))),
                 b"CapEff" => out.cap_eff = words.next().and_then(hex),
                 b"VmPin" => {
                     let kib = words.next().and_then(parse_u64);
@@ -79,13 +88,14 @@ mod tests {
     use crate::fake::Fake;
     use proptest::prelude::*;
 
-    const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t0\n\
+    const SAMPLE: &[u8] = b"Name:\tib send\\nbw\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t231\nPid:\t233\nUid:\t1000\t0\t0\t7\nGid:\t1\t2\t3\t4\nGroups:\t10 20\n\
         NSpid:\t233\t12\nVmPin:\t      64 kB\nVmRSS:\t   12345 kB\nCapEff:\t000001ffffffffff\n";
 
     #[test]
     fn the_lines_we_use_are_read() {
         let s = Status::parse(SAMPLE);
         assert_eq!((s.tgid, s.uid, s.euid), (Some(231), Some(1000), Some(0)));
+        assert_eq!((s.uids, s.groups), (vec![1000, 0, 0, 7], vec![4, 10, 20]));
         assert_eq!(s.cap_eff, Some(0x1ff_ffff_ffff));
         assert_eq!(s.pinned, Some(64 << 10));
         assert_eq!((s.state, s.ns_pids), (Some(b'S'), vec![233, 12]));
@@ -114,7 +124,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(raw: Vec<u8>, value in "\\PC{0,30}") {
             let _ = Status::parse(&raw);
-            for key in ["Tgid", "Uid", "CapEff", "VmPin", "State", "NSpid"] {
+            for key in ["Tgid", "Uid", "Gid", "Groups", "CapEff", "VmPin", "State", "NSpid"] {
                 let _ = Status::parse(format!("{key}:\t{value}\n").as_bytes());
             }
         }

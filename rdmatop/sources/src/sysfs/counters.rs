@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::device::device_path;
-use crate::clock::{Span, timed};
+use crate::clock::timed;
 use crate::root::{Root, meaningful, parse_u64};
 use rdmatop_base::text;
+use rdmatop_model::input::ReadAt;
 
 /// Which counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +23,6 @@ pub enum CounterGroup {
     Hardware,
     /// `hw_counters/` of the device itself (`alloc_hw_device_stats`), which netlink does not have.
     Device,
-}
-
-impl CounterGroup {
-    fn dir(self) -> &'static str {
-        match self {
-            Self::Port => "counters",
-            Self::Hardware | Self::Device => "hw_counters",
-        }
-    }
 }
 
 /// The content of a counter's file.
@@ -79,8 +71,9 @@ impl CounterFiles {
         wanted: impl Fn(&[u8]) -> bool,
     ) -> Self {
         let dir = device_path(root, device).map(|dir| match group {
-            CounterGroup::Device => dir.join(group.dir()),
-            _ => dir.join("ports").join(port.to_string()).join(group.dir()),
+            CounterGroup::Device => dir.join("hw_counters"),
+            CounterGroup::Hardware => dir.join(format!("ports/{port}/hw_counters")),
+            CounterGroup::Port => dir.join(format!("ports/{port}/counters")),
         });
         let names = dir.as_ref().and_then(|dir| root.list(dir)).unwrap_or_default();
         let open = |name: OsString| CounterFile {
@@ -94,7 +87,8 @@ impl CounterFiles {
             group,
             files: names
                 .into_iter()
-                .filter(|name| !is_setting(name) && wanted(name.as_bytes()))
+                // `lifespan` is the age in ms at which the kernel reads the others again.
+                .filter(|name| name != "lifespan" && wanted(name.as_bytes()))
                 .map(open)
                 .collect(),
         }
@@ -129,7 +123,7 @@ impl CounterFiles {
     }
 
     /// Reads all counters now, and returns when each was read.
-    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, Span)> {
+    pub fn read(&mut self) -> impl Iterator<Item = (&Arc<str>, FileValue, ReadAt)> {
         let group = self.group;
         self.files.iter_mut().map(move |file| {
             let (said, span) = timed(|| file.read(group));
@@ -189,11 +183,6 @@ pub fn is_failure(errno: Option<i32>) -> bool {
         errno,
         Some(libc::EIO | libc::ETIMEDOUT | libc::ETIME | libc::EREMOTEIO)
     )
-}
-
-/// `lifespan` sits among the hardware counters but is the age in ms at which the kernel reads them again.
-fn is_setting(name: &OsStr) -> bool {
-    name == "lifespan"
 }
 
 #[cfg(test)]
@@ -319,14 +308,15 @@ mod tests {
             fake.sys(format!("{COUNTERS}/{name}"), "1\n");
         }
         let mut files = open(&fake, CounterGroup::Port);
-        let mut last: Option<Span> = None;
-        for (_, _, span) in files.read() {
-            assert!(span.before_ns < span.after_ns, "{span:?}");
-            // The pause between two reads is in neither span.
+        let mut last: Option<ReadAt> = None;
+        for (_, _, at) in files.read() {
+            assert!(at.within_ns > 0, "{at:?}");
+            // The pause between two reads is in neither.
             if let Some(last) = last {
-                assert!(u128::from(span.before_ns - last.after_ns) >= PAUSE.as_nanos());
+                let apart = at.mono_ns - at.within_ns - last.mono_ns - last.within_ns;
+                assert!(u128::from(apart + 2) >= PAUSE.as_nanos());
             }
-            last = Some(span);
+            last = Some(at);
             std::thread::sleep(PAUSE);
         }
     }

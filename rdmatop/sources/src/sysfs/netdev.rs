@@ -1,15 +1,19 @@
 //! A network device under an RDMA port: `/sys/class/net/NAME`.
 
+use std::path::PathBuf;
+
 use crate::root::{Root, is_component};
 use rdmatop_base::text;
 use rdmatop_model::input::{BondReading, MemberReading, NetdevDown};
 
+/// The directory of a network device; `None` for a name that cannot be one.
+fn netdev(root: &Root, name: &str) -> Option<PathBuf> {
+    is_component(name.as_ref()).then(|| root.sys("class/net").join(name))
+}
+
 /// MTU in bytes of a network device; `None` when the network namespace of rdmatop has no such device.
 pub fn netdev_mtu(root: &Root, name: &str) -> Option<u32> {
-    if !is_component(name.as_ref()) {
-        return None;
-    }
-    let mtu = root.number(&root.sys("class/net").join(name).join("mtu"))?;
+    let mtu = root.number(&netdev(root, name)?.join("mtu"))?;
     u32::try_from(mtu).ok()
 }
 
@@ -19,10 +23,7 @@ const IFF_UP: u64 = 1;
 /// Why a network device carries nothing; `None` if it may, or if that is not known. `carrier` says it, too,
 /// but since Linux 6.8 who reads it waits for the lock of all network devices.
 pub fn netdev_down(root: &Root, name: &str) -> Option<NetdevDown> {
-    if !is_component(name.as_ref()) {
-        return None;
-    }
-    let dir = root.sys("class/net").join(name);
+    let dir = netdev(root, name)?;
     if root.number(&dir.join("flags"))? & IFF_UP == 0 {
         return Some(NetdevDown::Off);
     }
@@ -31,10 +32,7 @@ pub fn netdev_down(root: &Root, name: &str) -> Option<NetdevDown> {
 
 /// Priorities with flow control (PFC) as NVIDIA's own driver has them in `qos/pfc`: a figure for each.
 pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
-    if !is_component(name.as_ref()) {
-        return None;
-    }
-    let line = root.line(&root.sys("class/net").join(name).join("qos/pfc"))?;
+    let line = root.line(&netdev(root, name)?.join("qos/pfc"))?;
     let flags: Vec<&str> = line.split_whitespace().collect();
     let known = flags.len() == 8 && flags.iter().all(|flag| matches!(*flag, "0" | "1"));
     let on = (0..8).zip(flags).filter(|(_, flag)| *flag == "1");
@@ -44,10 +42,7 @@ pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
 /// The bond of this name (Documentation/networking/bonding.rst), with its members in the order in which they
 /// were added, their names safe to print; `None` for any other network device.
 pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
-    if !is_component(name.as_ref()) {
-        return None;
-    }
-    let dir = root.sys("class/net").join(name).join("bonding");
+    let dir = netdev(root, name)?.join("bonding");
     let members = root.line(&dir.join("slaves"))?;
     // As `802.3ad 4`.
     let mode = root.line(&dir.join("mode"));
@@ -56,7 +51,7 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
     let lacp = mode.as_deref() == Some("802.3ad");
     let aggregate = root.number(&dir.join("ad_aggregator")).filter(|_| lacp);
     let member = |name: &str| {
-        let dir = root.sys("class/net").join(name);
+        let dir = netdev(root, name)?;
         let is = |file: &str, word: &str| root.line(&dir.join(file)).map(|line| line.trim() == word);
         // The bond finds a link up that it does not watch (miimon=0).
         let link = match is("operstate", "down") {
@@ -65,7 +60,7 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
         };
         let own = root.number(&dir.join("bonding_slave/ad_aggregator_id"));
         let outside = link == Some(true) && aggregate.zip(own).is_some_and(|(all, own)| all != own);
-        MemberReading {
+        Some(MemberReading {
             name: text::sanitize(name.as_bytes()),
             up: link.map(|up| up && !outside),
             outside,
@@ -74,15 +69,11 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
                 .number(&dir.join("speed"))
                 .filter(|speed| (1..u64::from(u32::MAX)).contains(speed))
                 .map(|speed| speed * 1_000_000),
-        }
+        })
     };
     Some(BondReading {
         mode,
-        members: members
-            .split_whitespace()
-            .filter(|name| is_component(name.as_ref()))
-            .map(member)
-            .collect(),
+        members: members.split_whitespace().filter_map(member).collect(),
     })
 }
 

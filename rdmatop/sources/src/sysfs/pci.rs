@@ -1,5 +1,4 @@
 //! The PCI function behind an RDMA device.
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,21 +81,16 @@ pub fn pci_path(dir: &Path) -> Arc<[String]> {
     host.map_or_else(Arc::default, |host| all[..=host].iter().rev().cloned().collect())
 }
 
+/// The name of a directory if it is `DDDD:BB:DD.F`.
 fn address(dir: &Path) -> Option<String> {
-    let name = dir.file_name()?.as_bytes();
-    let pattern_end = b":BB:DD.F";
-    let domain = name
-        .len()
-        .checked_sub(pattern_end.len())
-        .filter(|len| (4..=8).contains(len))?;
-    let matches = name
-        .iter()
-        .enumerate()
-        .all(|(i, b)| match i.checked_sub(domain).map(|i| pattern_end[i]) {
-            Some(punctuation @ (b':' | b'.')) => *b == punctuation,
-            _ => b.is_ascii_hexdigit(),
-        });
-    matches.then(|| String::from_utf8_lossy(name).into_owned())
+    let name = dir.file_name()?.to_str()?;
+    let (domain, rest) = name.split_once(':')?;
+    let (bus, rest) = rest.split_once(':')?;
+    let (device, function) = rest.split_once('.')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let lengths = (bus.len(), device.len(), function.len());
+    let fits = (4..=8).contains(&domain.len()) && lengths == (2, 2, 1);
+    (fits && [domain, bus, device, function].into_iter().all(is_hex)).then(|| name.to_owned())
 }
 
 /// "16.0 GT/s PCIe", "8 GT/s", "2.5 GT/s PCIe"; `Unknown` is `None`.

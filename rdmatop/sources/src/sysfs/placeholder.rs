@@ -13,16 +13,6 @@ pub(super) struct Port<'a> {
     pub(super) link_layer: Option<&'a str>,
 }
 
-/// A rate that a driver reports whatever the link is.
-struct Constant {
-    /// Beginning of the driver's name.
-    driver: &'static str,
-    /// The rate as `rate_show` prints it.
-    rate: &'static str,
-    /// Where the port has this counter, the driver is new enough to report the true rate.
-    unless: Option<&'static str>,
-}
-
 /// Where drivers have the constant, below drivers/infiniband/hw:
 /// * EFA: `efa_query_port`, before the device told its speed (`max_link_speed_gbps`); its instances have 50
 ///   to 400 Gb/s.
@@ -31,23 +21,13 @@ struct Constant {
 ///
 /// Newer drivers report true rates. A true rate of 100 Gb/s cannot be told from the constant, and is not
 /// shown.
-const CONSTANTS: &[Constant] = &[
-    Constant {
-        driver: "efa",
-        rate: "100 Gb/sec (4X EDR)",
-        // The counter came with Linux 6.17, the speed earlier.
-        unless: Some("hw_counters/retrans_bytes"),
-    },
-    Constant {
-        driver: "mana",
-        rate: "100 Gb/sec (4X EDR)",
-        unless: None,
-    },
-    Constant {
-        driver: "erdma",
-        rate: "100 Gb/sec (4X EDR)",
-        unless: None,
-    },
+const CONSTANT: &str = "100 Gb/sec (4X EDR)";
+/// Beginnings of these drivers' names. Where the port has the counter beside it, the driver is new enough to
+/// report the true rate: that of EFA came with Linux 6.17, the speed earlier.
+const DRIVERS: [(&str, Option<&str>); 3] = [
+    ("efa", Some("hw_counters/retrans_bytes")),
+    ("mana", None),
+    ("erdma", None),
 ];
 
 /// Whether `rate`, of the port with this directory, is a placeholder.
@@ -62,17 +42,12 @@ pub(super) fn is_placeholder(dir: &Path, port: Port<'_>, rate: &str) -> bool {
     if !infiniband && (rate.starts_with("2.5 Gb/sec") || rate.ends_with("(4X SDR)")) {
         return true;
     }
-    let constant = CONSTANTS.iter().find(|constant| {
-        let own = port
-            .driver
-            .is_some_and(|driver| driver.starts_with(constant.driver));
-        own && constant.rate == rate
-    });
-    constant.is_some_and(|constant| {
-        // Only its presence is checked: to read it would ask the driver.
-        let better = |counter| dir.join(counter).exists();
-        !constant.unless.is_some_and(better)
-    })
+    let driver = port.driver.unwrap_or_default();
+    rate == CONSTANT
+        && DRIVERS.iter().any(|(own, counter)| {
+            // Only its presence is checked: to read it would ask the driver.
+            driver.starts_with(own) && !counter.is_some_and(|counter| dir.join(counter).exists())
+        })
 }
 
 #[cfg(test)]

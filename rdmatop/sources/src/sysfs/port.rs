@@ -9,19 +9,11 @@ use rdmatop_model::input::PortGid;
 /// The port's line rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// Bits per second; `None` when the text could not be read.
+    /// Bits per second; `None` when the text could not be read, or is no rate of the link: see the module
+    /// `placeholder`.
     pub bits_per_sec: Option<u64>,
-    /// It is no rate of the link, so no share of it may be shown: see the module `placeholder`.
-    pub is_placeholder: bool,
     /// Lanes of the link; `None` when the text does not say.
     pub lanes: Option<u8>,
-}
-
-impl Rate {
-    /// The rate, unless it is a placeholder: percentages are computed of this one only.
-    pub fn honest_bits_per_sec(&self) -> Option<u64> {
-        self.bits_per_sec.filter(|_| !self.is_placeholder)
-    }
 }
 
 /// Facts of one port. [`super::CounterFiles`] reads its counters, netlink its state: here each of those files
@@ -56,8 +48,7 @@ pub(super) fn read_port(
         link_layer: link_layer.as_deref(),
     };
     let rate = root.line(&dir.join("rate")).map(|text| Rate {
-        bits_per_sec: parse_gigabits(&text),
-        is_placeholder: is_placeholder(&dir, of, &text),
+        bits_per_sec: parse_gigabits(&text).filter(|_| !is_placeholder(&dir, of, &text)),
         lanes: parse_lanes(&text),
     });
     PortFacts {
@@ -127,7 +118,7 @@ mod tests {
             read_port(&fake.root(), &device, 1, driver, software)
                 .rate
                 .unwrap()
-                .honest_bits_per_sec()
+                .bits_per_sec
         };
         let (slow, fast) = ("2.5 Gb/sec (1X SDR)\n", "100 Gb/sec (4X EDR)\n");
         assert_eq!(honest("rxe0", "Ethernet\n", slow, None, true), None);

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::netlink::wire::{Attrs, F_DUMP, F_REQUEST, MESSAGE_HEADER, WireError, WireResult};
+use crate::netlink::request::{Reply, Request};
+use crate::netlink::wire::{Attrs, WireError, WireResult};
 
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
@@ -12,8 +13,6 @@ pub(super) const FAMILIES: [u8; 2] = [2, 10];
 const TCP: u8 = 6;
 /// Bytes of `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
-/// Bytes of the whole message.
-const LENGTH: u32 = 72;
 /// Bytes of `struct inet_diag_msg`; attributes follow.
 const RECORD: usize = 72;
 /// `INET_DIAG_INFO`: the attribute is a `struct tcp_info`.
@@ -41,25 +40,19 @@ pub(super) struct Connection {
 }
 
 /// Asks for all connections of an address family (`AF_INET`, `AF_INET6`) in our network namespace.
-pub(super) fn request(family: u8, seq: u32) -> Vec<u8> {
-    let mut out = Vec::with_capacity(MESSAGE_HEADER + REQUEST);
-    out.extend(LENGTH.to_ne_bytes());
-    out.extend(BY_FAMILY.to_ne_bytes());
-    out.extend((F_REQUEST | F_DUMP).to_ne_bytes());
-    out.extend(seq.to_ne_bytes());
-    out.extend(0_u32.to_ne_bytes());
-    out.extend([family, TCP, 1 << (INFO - 1), 0]);
-    out.extend(STATES.to_ne_bytes());
-    out.resize(MESSAGE_HEADER + REQUEST, 0);
-    out
+pub(super) fn request(family: u8) -> Request {
+    let mut body = vec![family, TCP, 1 << (INFO - 1), 0];
+    body.extend(STATES.to_ne_bytes());
+    body.resize(REQUEST, 0);
+    Request::new(BY_FAMILY, Reply::Dump, 0).with(|writer| writer.raw(&body))
 }
 
 fn at<const N: usize>(bytes: &[u8], offset: usize) -> WireResult<[u8; N]> {
     let rest = bytes.get(offset..).and_then(|rest| rest.first_chunk::<N>());
-    rest.copied().ok_or(WireError::Short {
+    rest.copied().ok_or(WireError::Length {
         what: "inet_diag_msg",
-        need: offset + N,
-        have: bytes.len(),
+        length: offset + N,
+        left: bytes.len(),
     })
 }
 
@@ -161,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_request_is_a_dump_of_tcp_with_its_counts() {
-        let request = request(2, 9);
+        let request = request(2).encode(9);
         assert_eq!(request.len(), 72);
         assert_eq!(request[..4], 72_u32.to_ne_bytes());
         assert_eq!(request[16..20], [2, 6, 2, 0]);

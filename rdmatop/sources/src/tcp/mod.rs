@@ -14,17 +14,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use self::{
     diag::{Connection, FAMILIES, connection, request},
-    octets::{Flow, Octets},
+    octets::Octets,
     owners::SocketKey,
     totals::Totals,
 };
 use crate::{
-    netlink::{
-        error::NetlinkError,
-        socket::Socket,
-        transport::{Progress, Transport as _},
-        wire::{DONE, ERROR, Messages, Status},
-    },
+    netlink::{client::Nldev, error::NetlinkError, socket::Socket},
     open_files,
     proc::{ProcKey, ended, key},
     root::Root,
@@ -42,7 +37,7 @@ use rdmatop_model::{
 /// It panics where that does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz(raw: &[u8]) {
-    for message in Messages::new(raw).flatten() {
+    for message in crate::netlink::wire::Messages::new(raw).flatten() {
         if let Ok(Some(connection)) = diag::connection(message.payload) {
             // Both counts stand in the message.
             for count in [connection.sent, connection.received] {
@@ -92,15 +87,6 @@ impl Taken {
     }
 }
 
-/// One look.
-#[derive(Clone, Debug)]
-pub struct TcpLook {
-    /// The connections that this look has found.
-    pub sample: TcpSample,
-    /// The processes with such a library, in the order of the sample.
-    pub processes: Vec<ProcKey>,
-}
-
 /// The note that `what` is unknown of some connections.
 fn unknown(what: &str, why: String) -> Cause {
     Cause {
@@ -115,8 +101,7 @@ fn unknown(what: &str, why: String) -> Cause {
 /// Follows connections.
 #[derive(Debug, Default)]
 pub struct TcpReader {
-    socket: Option<Socket>,
-    seq: u32,
+    nldev: Option<Nldev<Socket>>,
     octets: Octets,
     totals: Totals,
     processes: BTreeMap<u32, ProcKey>,
@@ -166,18 +151,13 @@ impl TcpReader {
         must: bool,
         clock: impl Fn() -> u64,
         libraries: impl FnOnce(Vec<ProcKey>) -> BTreeMap<ProcKey, Vec<String>>,
-    ) -> Option<TcpLook> {
+    ) -> Option<TcpSample> {
         if !root.is_live() || (clock() < self.next_ns && !must) {
             return None;
         }
         if !must && self.processes.is_empty() {
             let now_ns = clock();
-            let wait = match self.octets.flow(root, now_ns) {
-                Flow::First => Some(SOON_NS),
-                Flow::Little => Some(EVERY_NS),
-                Flow::Unknown | Flow::Much => None,
-            };
-            if let Some(wait) = wait {
+            if let Some(wait) = self.octets.rest(root, now_ns) {
                 self.next_ns = now_ns + wait;
                 // The next look starts anew: otherwise it would show what connections moved in all this time
                 // as moved just now.
@@ -207,15 +187,11 @@ impl TcpReader {
         self.next_ns = end_ns + wait.max((end - begin) * SHARE);
         let at = ReadAt::between(begin, end);
         let before = self.last.replace(at);
-        let (keys, processes) = self.uses();
-        Some(TcpLook {
-            sample: TcpSample {
-                at,
-                before,
-                processes,
-                cut: self.note().map(Box::new),
-            },
-            processes: keys,
+        Some(TcpSample {
+            at,
+            before,
+            processes: self.uses(),
+            cut: self.note().map(Box::new),
         })
     }
 
@@ -257,22 +233,14 @@ impl TcpReader {
         searches
     }
 
-    /// Processes with such a library, by number, and what each moved by TCP.
-    fn uses(&self) -> (Vec<ProcKey>, Vec<TcpTotals>) {
-        let sums = self.totals.processes().into_iter();
-        sums.filter_map(|(pid, sum)| {
-            let process = *self.processes.get(&pid)?;
-            let totals = TcpTotals {
-                pid,
-                start_ticks: process.start,
-                moved: sum.moved,
-                lately: sum.lately,
-                connections: sum.connections,
-                busiest: sum.busiest,
-            };
-            Some((process, totals))
+    /// What each process with such a library moved by TCP, by number.
+    fn uses(&self) -> Vec<TcpTotals> {
+        let sums = self.totals.processes().into_values();
+        sums.filter_map(|sum| {
+            let start_ticks = self.processes.get(&sum.pid)?.start;
+            Some(TcpTotals { start_ticks, ..sum })
         })
-        .unzip()
+        .collect()
     }
 
     /// Looks for the processes of connections.
@@ -309,39 +277,19 @@ impl TcpReader {
     fn connections(&mut self, lowest: u16) -> Result<Vec<Connection>, NetlinkError> {
         let is_between_chosen = |one: &Connection| one.local.port() >= lowest && one.remote.port() >= lowest;
         let mut out = Taken::default();
-        let mut socket = match self.socket.take() {
-            Some(socket) => socket,
-            None => Socket::sock_diag()?,
+        let nldev = match &mut self.nldev {
+            Some(nldev) => nldev,
+            none => none.insert(Nldev::new(Socket::sock_diag()?)),
         };
         for family in FAMILIES {
-            self.seq = self.seq.checked_add(1).unwrap_or(1);
-            let seq = self.seq;
-            socket.exchange(&request(family, seq), &mut |datagram| {
-                for message in Messages::new(datagram.bytes) {
-                    let message = message?;
-                    if message.seq != seq || message.portid != datagram.portid {
-                        continue;
-                    }
-                    match message.kind {
-                        DONE => return Ok(Progress::Complete),
-                        ERROR => {
-                            let status = Status::from_error(&message)?;
-                            return Err(NetlinkError::Kernel {
-                                errno: status.errno,
-                                message: None,
-                            });
-                        }
-                        // Others are left at once.
-                        _ => connection(message.payload)?
-                            .filter(is_between_chosen)
-                            .into_iter()
-                            .for_each(|one| out.take(one)),
-                    }
+            nldev.run(&request(family), &mut |record| {
+                // Others are left at once.
+                if let Some(one) = connection(record.bytes())?.filter(is_between_chosen) {
+                    out.take(one);
                 }
-                Ok(Progress::More)
+                Ok(())
             })?;
         }
-        self.socket = Some(socket);
         self.totals.lacks(out.cut());
         Ok(out.all)
     }
@@ -436,10 +384,8 @@ mod tests {
                 let libraries = || vec!["libnccl.so.2".to_owned()];
                 all.into_iter().map(|process| (process, libraries())).collect()
             });
-            let (processes, totals) = reader.uses();
-            let uses = processes.iter().zip(totals);
-            uses.map(|(process, totals)| (process.start, totals.moved[0]))
-                .collect::<Vec<_>>()
+            let uses = reader.uses().into_iter();
+            uses.map(|of| (of.start_ticks, of.moved[0])).collect::<Vec<_>>()
         };
         assert_eq!(sent(2 * S, 100, connection(1, 40_000_000)), [(100, 40_000_000)]);
         assert_eq!(sent(3 * S, 200, connection(2, 30_000_000)), [(200, 30_000_000)]);

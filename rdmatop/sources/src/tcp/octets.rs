@@ -4,25 +4,13 @@
 //! Bytes of network devices include those of all connections, so while devices move little, connections do
 //! too. A quiet machine then never loads the module `tcp_diag`, which the first walk needs.
 
+use super::{EVERY_NS, SOON_NS};
 use crate::root::Root;
 
 /// Bytes per second below which no connection is worth a look.
 const BUSY: f64 = 10e6;
 /// Bytes of `/proc/net/dev` that are read at most, a line of some 120 for each device.
 const LIMIT: usize = 64 << 10;
-
-/// What a count of bytes says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
-    /// The kernel shows no count, or there are too many devices to read.
-    Unknown,
-    /// The first count, which has no rate.
-    First,
-    /// Less than any connection worth a look would move.
-    Little,
-    /// Enough.
-    Much,
-}
 
 /// Follows the bytes of network devices.
 #[derive(Debug, Default)]
@@ -32,27 +20,22 @@ pub(super) struct Octets {
 }
 
 impl Octets {
-    /// What moved since the last call.
-    pub(super) fn flow(&mut self, root: &Root, now_ns: u64) -> Flow {
+    /// For how long no connection is worth a look, ns: until there is a rate, or after a count that shows
+    /// that little moves. `None`: enough moves, or that is not known.
+    pub(super) fn rest(&mut self, root: &Root, now_ns: u64) -> Option<u64> {
         let text = root.bytes(&root.proc("net/dev"), LIMIT);
         let now = text
             .filter(|text| text.len() < LIMIT)
             .and_then(|text| of_devices(&text));
         let last = std::mem::replace(&mut self.last, now.map(|now| (now, now_ns)));
-        match (now, last) {
-            (None, _) => Flow::Unknown,
-            (Some(_), None) => Flow::First,
-            // A device has gone, or has reset its counters: nothing is known of the others.
-            (Some(now), Some((before, _))) if now < before => Flow::Unknown,
-            (Some(now), Some((before, before_ns))) => {
-                let seconds = now_ns.saturating_sub(before_ns) as f64 / 1e9;
-                if (now - before) as f64 >= BUSY * seconds {
-                    Flow::Much
-                } else {
-                    Flow::Little
-                }
-            }
-        }
+        let now = now?;
+        let Some((before, before_ns)) = last else {
+            return Some(SOON_NS);
+        };
+        // If there are less a device has gone, or has reset its counters: nothing is known of the others.
+        let moved = now.checked_sub(before)?;
+        let seconds = now_ns.saturating_sub(before_ns) as f64 / 1e9;
+        ((moved as f64) < BUSY * seconds).then_some(EVERY_NS)
     }
 }
 
@@ -92,27 +75,27 @@ mod tests {
     fn ten_megabytes_a_second_are_worth_a_look() {
         let fake = Fake::new();
         let mut octets = Octets::default();
-        let mut flow = |at_s: u64, bytes: u64| {
+        let mut rest = |at_s: u64, bytes: u64| {
             fake.proc("net/dev", devices(bytes));
-            octets.flow(&fake.root(), at_s * S)
+            octets.rest(&fake.root(), at_s * S)
         };
-        assert_eq!(flow(1, 0), Flow::First);
-        assert_eq!(flow(2, 4_000_000), Flow::Little, "8 MB/s");
-        assert_eq!(flow(3, 9_000_000), Flow::Much, "10 MB/s");
-        assert_eq!(flow(5, 18_000_000), Flow::Little, "9 MB/s");
-        assert_eq!(flow(7, 1000), Flow::Unknown, "a device has gone");
-        assert_eq!(flow(8, 2000), Flow::Little);
+        assert_eq!(rest(1, 0), Some(SOON_NS));
+        assert_eq!(rest(2, 4_000_000), Some(EVERY_NS), "8 MB/s");
+        assert_eq!(rest(3, 9_000_000), None, "10 MB/s");
+        assert_eq!(rest(5, 18_000_000), Some(EVERY_NS), "9 MB/s");
+        assert_eq!(rest(7, 1000), None, "a device has gone");
+        assert_eq!(rest(8, 2000), Some(EVERY_NS));
     }
 
     #[test]
     fn more_devices_than_are_read_and_no_file_are_unknown() {
         let fake = Fake::new();
         let mut octets = Octets::default();
-        assert_eq!(octets.flow(&fake.root(), S), Flow::Unknown);
+        assert_eq!(octets.rest(&fake.root(), S), None);
         let line = "veth00000000: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
-        for (lines, flow) in [(1000, Flow::First), (1500, Flow::Unknown), (1000, Flow::First)] {
+        for (lines, rest) in [(1000, Some(SOON_NS)), (1500, None), (1000, Some(SOON_NS))] {
             fake.proc("net/dev", devices(0) + &line.repeat(lines));
-            assert_eq!(octets.flow(&fake.root(), 2 * S), flow, "{lines}");
+            assert_eq!(octets.rest(&fake.root(), 2 * S), rest, "{lines}");
         }
     }
 

@@ -66,10 +66,10 @@ pub(super) fn find(
     let mut found = BTreeMap::new();
     // A daemon of root's may hand a socket to a program of another user.
     let mut of_root = BTreeMap::new();
-    let walk = open_files::walk(root, most, is_socket, |holder, link, target| {
+    let walk = open_files::walk(root, most, is_socket, |holder, file| {
         let of_any = |inode: &u32| sockets.range((*inode, 0)..=(*inode, u32::MAX)).next().is_some();
-        let inode = socket(target).filter(of_any);
-        if let Some((inode, (thread, fd))) = inode.zip(open_files::descriptor(link)) {
+        let inode = socket(&file.target).filter(of_any);
+        if let Some((inode, (thread, fd))) = inode.zip(open_files::descriptor(&file.link)) {
             let descriptor = Descriptor {
                 pid: holder.pid,
                 thread,

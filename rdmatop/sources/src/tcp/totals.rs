@@ -7,6 +7,7 @@ use std::{
 
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text;
+use rdmatop_model::input::TcpTotals;
 
 use super::{
     diag::Connection,
@@ -19,18 +20,6 @@ const BUSY: f64 = 10e6;
 /// Connections kept at most.
 const MOST: usize = 1 << 16;
 const OF_USER: usize = MOST / 4;
-
-/// What connections of one process moved while it was known to have them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Use {
-    /// Bytes sent and received.
-    pub(super) moved: [u64; 2],
-    /// Of these in the last interval.
-    pub(super) lately: [u64; 2],
-    pub(super) connections: u32,
-    /// The other end of the one that moved most in the last interval.
-    pub(super) busiest: Option<SocketAddr>,
-}
 
 #[derive(Debug)]
 struct Entry {
@@ -229,18 +218,18 @@ impl Totals {
         }
     }
 
-    /// What each process that matters moved.
-    pub(super) fn processes(&self) -> BTreeMap<u32, Use> {
+    /// What each process that matters moved. When it started is not known here.
+    pub(super) fn processes(&self) -> BTreeMap<u32, TcpTotals> {
         let of = |(pid, [moved, lately]): (&u32, &[[u64; 2]; 2])| {
-            let (moved, lately) = (*moved, *lately);
-            let sum = Use {
-                moved,
-                lately,
-                ..Use::default()
+            let sum = TcpTotals {
+                pid: *pid,
+                moved: *moved,
+                lately: *lately,
+                ..TcpTotals::default()
             };
             (*pid, (sum, 0))
         };
-        let mut out: BTreeMap<u32, (Use, u64)> = self.sums.iter().map(of).gather();
+        let mut out: BTreeMap<u32, (TcpTotals, u64)> = self.sums.iter().map(of).gather();
         for known in self.known.values() {
             if let Owner::By(Descriptor { pid, .. }) = known.owner
                 && let Some((sum, most)) = out.get_mut(&pid)

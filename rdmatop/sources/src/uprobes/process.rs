@@ -122,14 +122,10 @@ fn open(pid: u32, place: &Place) -> std::io::Result<Option<Opened>> {
 /// The user of a process, `None` if it has several: then it runs a program of one user for another. The owner
 /// of its directory in /proc would not do: that is its effective user alone.
 pub fn user(pid: u32) -> Option<u32> {
-    let path = PathBuf::from(format!("/proc/{pid}/status"));
-    let status = root::read(&path, Status::LIMIT).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    let mut users = users.split_whitespace();
-    let first = users.next()?;
-    let same = users.all(|user| user == first);
-    first.parse().ok().filter(|_| same)
+    let root = Root::default();
+    let users = Status::read(&root, &root.proc(pid.to_string()))?.uids;
+    let first = *users.first()?;
+    users.iter().all(|user| *user == first).then_some(first)
 }
 
 #[cfg(test)]

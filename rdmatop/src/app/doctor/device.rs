@@ -131,7 +131,7 @@ fn read_port(root: &Root, device: &Path, facts: &PortFacts, roce: bool, interfac
         read::line(&dir.join(file)).parse(|text| text.split(':').next()?.trim().parse().ok())
     };
     let rate = match &facts.rate {
-        Some(rate) => rate.honest_bits_per_sec().into(),
+        Some(rate) => rate.bits_per_sec.into(),
         None => read::line(&dir.join("rate")).and_then(|_| Reading::Absent),
     };
     Port {
@@ -258,7 +258,7 @@ pub(super) fn verbs(root: &Root) -> Reading<Vec<(String, String)>> {
         Err(error) => return read::refused(&error),
     };
     // The name as the directory in sysfs has it.
-    let device = |device: &[u8]| text::sysfs_name(&text::sanitize(device));
+    let device = |device: &[u8]| text::sanitize(device).replace('/', "!");
     Reading::Known(
         files
             .map(|(file, raw)| (text::sanitize(file.as_bytes()), device(&raw)))

@@ -12,10 +12,9 @@ use rdmatop_doctor::Reading;
 use rdmatop_sources::{
     netlink::{
         client::Nldev,
-        enums::NetnsMode,
         error::NetlinkError,
         name::Name,
-        record::{Owner, Qp},
+        record::{NetnsMode, Owner, Qp},
         transport::Transport,
     },
     open_files::{self, Ends},
@@ -72,7 +71,7 @@ pub(super) fn ask(root: &Root) -> NetlinkFacts {
             };
         }
     };
-    let mode = nldev.sys_get().ok().and_then(|settings| settings.netns_mode);
+    let mode = nldev.netns_mode().ok().flatten();
     let mut said = NetlinkFacts {
         exclusive: mode == Some(NetnsMode::Exclusive),
         leaving: match leaving(root, &mut nldev) {
@@ -104,7 +103,7 @@ fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, Netl
         }
         let all = nldev.qps(summary.device_index)?.whole()?;
         tids.extend(all.iter().filter_map(|qp| qp.owner.as_ref().and_then(Owner::pid)));
-        let device = text::sanitize(&name.sysfs_bytes());
+        let device = name.to_string().replace('/', "!");
         ports
             .entry(device)
             .or_default()
@@ -120,7 +119,7 @@ fn listed<T: Transport>(nldev: &mut Nldev<T>) -> Result<Vec<Name>, NetlinkError>
 }
 
 fn leaving<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<Vec<(String, String)>, NetlinkError> {
-    let shared = nldev.sys_get()?.netns_mode == Some(NetnsMode::Shared);
+    let shared = nldev.netns_mode()? == Some(NetnsMode::Shared);
     let found = removal::waiting(root, shared, || listed(nldev))?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -155,7 +154,7 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
 /// the search stopped at its limit of `most` files.
 pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
     let mut found = BTreeSet::new();
-    let walk = open_files::walk(root, most, is_device, |holder, _, _| {
+    let walk = open_files::walk(root, most, is_device, |holder, _| {
         found.insert(holder.pid);
         ControlFlow::Break(Ends::Process)
     });

@@ -29,15 +29,15 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
     let cpu = root.bytes(&root.proc("cpuinfo"), CPUINFO).unwrap_or_default();
     let cpu = String::from_utf8_lossy(&cpu);
     Host {
-        name: platform.host.hostname.clone(),
-        kernel: platform.host.kernel.clone(),
-        version: platform.host.kernel_version(),
+        name: platform.hostname.clone(),
+        kernel: platform.kernel.clone(),
+        version: platform.kernel_version(),
         root: platform.euid == Some(0),
         virtual_machine: match cpu.lines().find(|line| line.starts_with("flags")) {
             Some(flags) => flags.split_whitespace().any(|flag| flag == "hypervisor"),
             None => is_virtual_by_firmware(root),
         },
-        container: platform.namespaces.initial_pid_namespace == Some(false),
+        container: platform.initial_pid_namespace == Some(false),
         without_sys: platform.without_sys,
         exclusive: platform.exclusive,
     }

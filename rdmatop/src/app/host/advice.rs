@@ -23,7 +23,6 @@ pub struct Advice {
     /// Facts as of the start; user and capabilities stay as they were then, because rdmatop has given up some
     /// since.
     start: Platform,
-    missing: Vec<Cause>,
     notes: Vec<Cause>,
     dirs: Option<Vec<OsString>>,
     read: Instant,
@@ -38,7 +37,6 @@ impl Advice {
             start: facts(&root),
             root,
             attach,
-            missing: Vec::new(),
             notes: Vec::new(),
             read: Instant::now(),
         };
@@ -49,11 +47,6 @@ impl Advice {
     /// Facts as of the start.
     pub fn platform(&self) -> &Platform {
         &self.start
-    }
-
-    /// What is missing.
-    pub fn missing(&self) -> &[Cause] {
-        &self.missing
     }
 
     /// The notes about it.
@@ -78,14 +71,13 @@ impl Advice {
     }
 
     fn judge(&mut self, platform: &Platform) -> bool {
-        self.missing = missing(platform);
         // A user who gave --no-ebpf needs no note that eBPF is missing, and one who did not ask for fentry
         // does not miss it.
-        let shown = self.missing.iter().filter(|cause| {
+        let shown = missing(platform).into_iter().filter(|cause| {
             (self.attach.is_some() || !cause.id.is_of_ebpf_alone())
                 && (self.attach == Some(AttachMode::Fentry) || cause.id != CauseId::NoFentry)
         });
-        let notes: Vec<Cause> = shown.cloned().collect();
+        let notes: Vec<Cause> = shown.collect();
         let other = notes != self.notes;
         self.notes = notes;
         other

@@ -18,16 +18,13 @@ use self::{
     driver_log::DriverLog,
     elsewhere::Elsewhere,
     entry::Entry,
-    groups::Pace,
     job::{Ask, Counts, DeviceList, Open, What},
     present::Present,
     readings::Readings,
-    removals::Gone,
     round::Round,
     schedule::Subject,
 };
 use crate::app::source::{Polled, Wants};
-use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::Input,
@@ -98,19 +95,15 @@ pub struct DeviceSource {
     rested_ns: u64,
     /// The kernel's log, which shows whether a driver logs when it is read.
     log: Option<DriverLog>,
-    /// QPs are being bound to counters.
-    counting: bool,
 }
 
 impl DeviceSource {
     /// Reads under `root`; netlink is opened on the first round and again after a failure. The counters of a
     /// device whose driver logs at each reading are left alone: `log` was opened before privileges were given
-    /// up. With `counting`, counters that QPs are bound to are looked for on each device in each round, and
-    /// otherwise now and then.
-    pub fn new(root: Root, log: KernelLog, counting: bool) -> Self {
+    /// up.
+    pub fn new(root: Root, log: KernelLog) -> Self {
         Self {
             log: Some(DriverLog::of(log)),
-            counting,
             ..Self::through(root, Arc::new(Nldev::open))
         }
     }
@@ -130,7 +123,6 @@ impl DeviceSource {
             slow: Vec::new(),
             rested_ns: RESTED,
             log: None,
-            counting: false,
         }
     }
 
@@ -209,7 +201,7 @@ impl DeviceSource {
                 states: true,
                 qps: entry.owes_qps.is_some(),
                 counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
-                ..ask(entry, self.counting, wants, round)
+                ..ask(entry, wants, round)
             },
         };
         let name = Arc::clone(&entry.shown);
@@ -218,7 +210,7 @@ impl DeviceSource {
 
     /// Looks for devices that are being removed, and reads them. `gone` were listed the last time and are not
     /// now.
-    fn leave(&mut self, gone: Vec<Gone>, found: &DeviceList, round: &mut Round) {
+    fn leave(&mut self, gone: Vec<Entry>, found: &DeviceList, round: &mut Round) {
         let mut leaving = self
             .present
             .unlisted(self.present.dirs.as_deref().unwrap_or_default(), found);
@@ -236,7 +228,7 @@ impl DeviceSource {
         }
         let mut todo = Vec::new();
         for going in self.present.removals.iter_mut() {
-            let subject = Subject::Device(going.id);
+            let subject = Subject::Device(going.entry.id);
             if self
                 .readings
                 .schedule
@@ -244,10 +236,10 @@ impl DeviceSource {
             {
                 let what = What::Removal {
                     dir: going.dir.clone(),
-                    device: going.device.clone(),
-                    before: going.listed.take(),
+                    device: going.entry.device(),
+                    before: going.entry.listed.take(),
                 };
-                todo.push((subject, text::sanitize(going.device.name.as_bytes()).into(), what));
+                todo.push((subject, Arc::clone(&going.entry.shown), what));
             }
         }
         for (subject, name, what) in todo {
@@ -323,7 +315,7 @@ impl DeviceSource {
                     None if resources && !all => Counts::Unless,
                     None => Counts::No,
                 },
-                ..ask(entry, self.counting, wants, round)
+                ..ask(entry, wants, round)
             };
             let name = Arc::clone(&entry.shown);
             let what = What::Again { listed, ask };
@@ -339,8 +331,7 @@ impl DeviceSource {
     /// Sends what a round has found.
     fn send_all(&self, round: Round, out: &mut dyn FnMut(Input)) {
         if !round.is_empty() {
-            let context = self.present.context(&round, self.settings_error.as_ref());
-            round.send_all(now().mono_ns, context, out);
+            round.send_all(now().mono_ns, &self.present, self.settings_error.as_ref(), out);
         }
     }
 
@@ -380,14 +371,11 @@ impl DeviceSource {
 }
 
 /// What every reading of a device is told. What to read is added to it.
-fn ask(entry: &Entry, counting: bool, wants: &Wants, round: &Round) -> Ask {
+fn ask(entry: &Entry, wants: &Wants, round: &Round) -> Ask {
     Ask {
         counters: false,
         paused: !round.once && entry.harm.is_paused(now().mono_ns),
-        pace: Pace {
-            always: counting,
-            last: wants.last,
-        },
+        last: wants.last,
         psns: wants.psns.get(&entry.index).cloned().unwrap_or_default(),
         paths: wants.paths.get(&entry.index).cloned().unwrap_or_default(),
         states: false,
@@ -420,7 +408,6 @@ impl Polled for DeviceSource {
             self.list_or_wait(wants, &mut round, out);
         }
         self.send_all(round, out);
-        self.readings.calm();
         self.look_at_log(Some(before_ns), out);
         let mut slow = self.readings.notes();
         slow.extend(self.present.pauses());

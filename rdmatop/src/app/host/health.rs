@@ -20,14 +20,14 @@ pub struct HealthSource {
 
 impl HealthSource {
     /// `advice` is what is missing on this machine.
-    pub fn new(root: Root, advice: Advice) -> Self {
+    pub fn new(root: &Root, advice: Advice) -> Self {
         let platform = advice.platform();
         let host = HostFacts {
-            hostname: platform.host.hostname.clone(),
-            kernel: platform.host.kernel.clone(),
+            hostname: platform.hostname.clone(),
+            kernel: platform.kernel.clone(),
             uptime_s: None,
         };
-        let uptime_s = platform.host.uptime_s;
+        let uptime_s = platform.uptime_s;
         Self {
             meter: SelfMeter::new(root),
             sample: HealthSample {

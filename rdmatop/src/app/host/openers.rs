@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::time::ClockId;
 
-use super::processes::{SharedDetails, offset, search};
+use super::processes::{Search, SharedDetails};
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::{text, turns::in_turn};
-use rdmatop_model::input::{Input, Opener, OpenersSample, ProcessFacts};
+use rdmatop_model::input::{Input, OpenersSample, ProcessFacts};
 use rdmatop_sources::{
     clock,
-    openers::{Openers, openers},
+    openers::openers,
     proc::{Part, ProcKey, key, real_user},
     root::Root,
 };
@@ -27,9 +27,7 @@ const REST_NS: u64 = 60_000_000_000;
 ///
 /// [`Needs::openers`]: rdmatop_model::engine::Needs::openers
 pub struct OpenerSource {
-    root: Root,
-    details: SharedDetails,
-    start_offset: i64,
+    search: Search,
     /// There is no other search before this.
     next_ns: u64,
 }
@@ -38,9 +36,7 @@ impl OpenerSource {
     /// Reads under `root`.
     pub fn new(root: Root, details: SharedDetails) -> Self {
         Self {
-            start_offset: offset(&root),
-            root,
-            details,
+            search: Search::new(root, details),
             next_ns: 0,
         }
     }
@@ -56,42 +52,33 @@ impl Polled for OpenerSource {
         if !wants.openers || (begin_ns < self.next_ns && !wants.once) {
             return;
         }
-        let found = openers(&self.root);
-        out(Input::Openers(Box::new(self.sample(&found, wants.once))));
+        let mut sample = openers(&self.search.root);
+        self.describe(&mut sample, wants.once);
+        sample.mono_ns = clock::read(ClockId::Monotonic);
+        out(Input::Openers(Box::new(sample)));
         let end_ns = clock::read(ClockId::Monotonic);
         self.next_ns = end_ns + (end_ns - begin_ns).saturating_mul(SHARE).min(REST_NS);
     }
 }
 
 impl OpenerSource {
-    fn sample(&self, openers: &Openers, once: bool) -> OpenersSample {
-        let pids: BTreeSet<u32> = openers.found.iter().map(|(_, pid)| *pid).gather();
-        let users = pids.iter().map(|pid| (*pid, real_user(&self.root, *pid)));
+    /// Adds what else is known of the processes.
+    fn describe(&self, sample: &mut OpenersSample, once: bool) {
+        let root = &self.search.root;
+        let pids: BTreeSet<u32> = sample.found.iter().map(|one| one.pid).gather();
+        let users = pids.iter().map(|pid| (*pid, real_user(root, *pid)));
         let users: BTreeMap<u32, Option<u32>> = users.gather();
         let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
-        let keys = described.iter().filter_map(|pid| key(&self.root, **pid));
-        let keys: Vec<ProcKey> = keys.collect();
-        let parts = &[Part::Libraries];
-        let known = search(&self.root, &self.details, &keys, parts, once, self.start_offset);
-        let known: BTreeMap<u32, ProcessFacts> = known.into_iter().map(|facts| (facts.pid, facts)).gather();
-        let found = openers.found.iter().map(|(device, pid)| {
-            let facts = known.get(pid);
-            let safe = |text: &String| text::sanitize(text.as_bytes());
-            Opener {
-                device: device.clone(),
-                pid: *pid,
-                user: users[pid],
-                comm: facts.and_then(|facts| facts.comm.as_ref()).map(safe),
-                workload: facts.and_then(|facts| facts.workload.as_ref()).map(safe),
-                libraries: facts.and_then(|facts| facts.libraries.clone()),
-            }
-        });
-        OpenersSample {
-            mono_ns: clock::read(ClockId::Monotonic),
-            found: found.collect(),
-            files: openers.files.clone(),
-            hidden: openers.hidden,
-            cut: openers.cut,
+        let keys: Vec<ProcKey> = described.iter().filter_map(|pid| key(root, **pid)).collect();
+        let known = self.search.facts(&keys, &[Part::Libraries], once).into_iter();
+        let known: BTreeMap<u32, ProcessFacts> = known.map(|facts| (facts.pid, facts)).gather();
+        let safe = |text: &String| text::sanitize(text.as_bytes());
+        for opener in &mut sample.found {
+            let facts = known.get(&opener.pid);
+            opener.user = users[&opener.pid];
+            opener.comm = facts.and_then(|facts| facts.comm.as_ref()).map(safe);
+            opener.workload = facts.and_then(|facts| facts.workload.as_ref()).map(safe);
+            opener.libraries = facts.and_then(|facts| facts.libraries.clone());
         }
     }
 }
@@ -101,6 +88,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use rdmatop_model::input::Opener;
     use rdmatop_sources::{fake::Fake, proc::Details};
 
     const TAIL: &str =
@@ -118,7 +106,8 @@ mod tests {
         }
         let details = Details::new(fake.root());
         let source = OpenerSource::new(fake.root(), Arc::new(Mutex::new(details)));
-        let sample = source.sample(&openers(&fake.root()), true);
+        let mut sample = openers(&fake.root());
+        source.describe(&mut sample, true);
         let described: Vec<u32> = sample
             .found
             .iter()

@@ -158,7 +158,7 @@ impl Polled for ProcessSource {
             });
         }
         // After an exec it is another program with the same resources.
-        let fresh: Vec<ProcKey> = changes.new.into_iter().chain(changes.renamed).collect();
+        let fresh = changes.new;
         let known = wants.processes.iter().filter_map(|pid| self.cache.get(*pid));
         let again = known.map(ProcBasic::key).filter(|key| !fresh.contains(key));
         let again: Vec<ProcKey> = again.collect();
@@ -221,48 +221,59 @@ fn patience(once: bool, round_ns: u64) -> (u64, Duration) {
     }
 }
 
-fn ask(process: &ProcBasic, parts: &'static [Part]) -> Ask {
+fn ask(process: &ProcBasic, parts: &[Part]) -> Ask {
     Ask {
         process: process.key(),
         user: process.uid,
         name: process.stat.comm.clone(),
-        parts,
+        parts: parts.to_vec(),
     }
 }
 
-/// The facts about exactly these processes, read now; those that do not answer in time have no details.
-pub(super) fn search(
-    root: &Root,
-    details: &SharedDetails,
-    processes: &[ProcKey],
-    parts: &'static [Part],
-    once: bool,
+/// Reads facts of processes that a source has found.
+pub(super) struct Search {
+    pub(super) root: Root,
+    details: SharedDetails,
     start_offset: i64,
-) -> Vec<ProcessFacts> {
-    if processes.is_empty() {
-        return Vec::new();
+}
+
+impl Search {
+    /// Reads under `root`.
+    pub(super) fn new(root: Root, details: SharedDetails) -> Self {
+        Self {
+            start_offset: offset(&root),
+            root,
+            details,
+        }
     }
-    let read_ns = clock::read(ClockId::Monotonic);
-    let users = Users::read(root);
-    let basic = processes
-        .iter()
-        .filter_map(|key| read_basic(root, &users, key.pid).filter(|process| process.key() == *key));
-    let basic: Vec<ProcBasic> = basic.collect();
-    let asks = basic.iter().map(|process| ask(process, parts)).collect();
-    let mut details = details.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut found = details.search(asks, patience(once, read_ns).1);
-    drop(details);
-    let facts = basic.iter().map(|process| {
-        let detail = found
-            .remove(&process.key())
-            .unwrap_or_else(|| unanswered(read_ns));
-        facts(process, detail, start_offset, read_ns)
-    });
-    facts.collect()
+
+    /// The facts about exactly these processes, read now; those that do not answer in time have no details.
+    pub(super) fn facts(&self, processes: &[ProcKey], parts: &[Part], once: bool) -> Vec<ProcessFacts> {
+        if processes.is_empty() {
+            return Vec::new();
+        }
+        let read_ns = clock::read(ClockId::Monotonic);
+        let users = Users::read(&self.root);
+        let basic = processes.iter().filter_map(|key| {
+            read_basic(&self.root, &users, key.pid).filter(|process| process.key() == *key)
+        });
+        let basic: Vec<ProcBasic> = basic.collect();
+        let asks = basic.iter().map(|process| ask(process, parts)).collect();
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = details.search(asks, patience(once, read_ns).1);
+        drop(details);
+        let facts = basic.iter().map(|process| {
+            let detail = found
+                .remove(&process.key())
+                .unwrap_or_else(|| unanswered(read_ns));
+            facts(process, detail, self.start_offset, read_ns)
+        });
+        facts.collect()
+    }
 }
 
 /// What to add to start times; see [`start_offset`].
-pub(super) fn offset(root: &Root) -> i64 {
+fn offset(root: &Root) -> i64 {
     clock_ticks(root).map_or(0, |ticks| start_offset(root, ticks))
 }
 

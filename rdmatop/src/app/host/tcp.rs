@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::time::ClockId;
 
-use super::processes::{SharedDetails, offset, search};
+use super::processes::{Search, SharedDetails};
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
 use rdmatop_model::input::{Input, ProcessFacts};
@@ -12,7 +12,7 @@ use rdmatop_sources::{
     clock,
     proc::{Part, ProcKey},
     root::Root,
-    tcp::{TcpLook, TcpReader},
+    tcp::TcpReader,
 };
 
 /// What is read of the processes that are found.
@@ -27,9 +27,7 @@ const PARTS: &[Part] = &[
 pub struct TcpSource {
     reader: TcpReader,
     introduced: Introduced,
-    details: SharedDetails,
-    start_offset: i64,
-    root: Root,
+    search: Search,
 }
 
 impl TcpSource {
@@ -38,9 +36,7 @@ impl TcpSource {
         Self {
             reader: TcpReader::default(),
             introduced: Introduced::default(),
-            details,
-            start_offset: offset(&root),
-            root,
+            search: Search::new(root, details),
         }
     }
 }
@@ -56,14 +52,11 @@ impl Polled for TcpSource {
         }
         let Self {
             reader,
-            details,
-            start_offset,
-            root,
+            search,
             introduced,
         } = self;
         let libraries = |processes: Vec<ProcKey>| -> BTreeMap<ProcKey, Vec<String>> {
-            let parts = &[Part::Libraries];
-            let found = search(root, details, &processes, parts, wants.once, 0);
+            let found = search.facts(&processes, &[Part::Libraries], wants.once);
             let loaded = found.into_iter().filter_map(|facts| {
                 let key = processes.iter().find(|key| key.pid == facts.pid)?;
                 Some((*key, facts.libraries?))
@@ -73,12 +66,15 @@ impl Polled for TcpSource {
         // A mode that prints once has no later look.
         let must = wants.once || wants.tcp;
         let clock = || clock::read(ClockId::Monotonic);
-        let Some(TcpLook { sample, processes }) = reader.look(root, must, clock, libraries) else {
+        let Some(sample) = reader.look(&search.root, must, clock, libraries) else {
             return;
         };
+        let fresh = introduced.fresh(sample.processes.iter().map(|of| ProcKey {
+            pid: of.pid,
+            start: of.start_ticks,
+        }));
         out(Input::Tcp(Box::new(sample)));
-        let fresh = introduced.fresh(processes.into_iter());
-        let found = search(root, details, &fresh, PARTS, wants.once, *start_offset);
+        let found = search.facts(&fresh, PARTS, wants.once);
         for facts in introduced.whole(&fresh, found, wants.once) {
             out(Input::Process(Box::new(facts)));
         }

@@ -92,7 +92,6 @@ impl Kernel for Fake {
         Ok(Binding {
             mode: port.mode.into(),
             mask: Mask(port.mask),
-            optional: None,
         })
     }
 
@@ -209,16 +208,16 @@ impl Run {
             boot: "b",
             fails: [None; 3],
         };
+        let dir = tempfile::tempdir().unwrap();
         Self {
-            session: Session::new(kernel.clone()),
+            session: Session::new(kernel.clone(), &dir.path().join("run")),
             kernel,
-            dir: tempfile::tempdir().unwrap(),
+            dir,
         }
     }
 
     fn look(&mut self) -> HwCountersReport {
-        let at = self.dir.path().join("run");
-        self.session.look(|| Locked::at(&at, true)).unwrap()
+        self.session.look().unwrap()
     }
 
     fn port(&self) -> Port {
@@ -267,10 +266,7 @@ fn what_is_set_is_taken_back_with_what_the_kernel_bound_meanwhile() {
     );
     assert_eq!((run.port().mode, run.port().sets.len()), (0, 0));
     assert_eq!(run.session.take_back(), Vec::<String>::new(), "once");
-    assert!(
-        run.session.look(|| unreachable!()).is_none(),
-        "nothing is set after the end"
-    );
+    assert!(run.session.look().is_none(), "nothing is set after the end");
     assert_eq!(run.next_start(), Vec::<String>::new());
 }
 

@@ -1,11 +1,11 @@
 //! Counters that QPs are bound to, and how they are bound: `fill_res_counter_entry`, `stat_get_doit_qp` and
 //! `nldev_stat_get_counter_status_doit`, drivers/infiniband/core/nldev.c.
 use super::counters::visit_table;
-use super::{Entry, HwCounter, Owner};
+use super::{Entry, Owner};
 use crate::netlink::attr::{
     PORT_INDEX, RES_LQPN, RES_QP, RES_QP_ENTRY, RES_TYPE, STAT_AUTO_MODE_MASK, STAT_COUNTER,
     STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
-    STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, cmd,
+    STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, cmd,
 };
 use crate::netlink::wire::{Attrs, WireError, WireResult};
 use rdmatop_base::ib::QpType;
@@ -76,30 +76,22 @@ pub struct Binding {
     pub mode: Mode,
     /// In [`Mode::Auto`]: by what QPs share a counter.
     pub mask: Mask,
-    /// In [`Mode::Auto`]: whether QPs are bound to the optional counters too. `None`: this kernel cannot bind
-    /// them so (before Linux 6.15).
-    pub optional: Option<bool>,
 }
 
 /// Reads the answer about a port's mode.
 pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
-    let (mut mode, mut mask, mut optional) = (None, Mask::default(), None);
+    let (mut mode, mut mask) = (None, Mask::default());
     for attr in attrs {
         let attr = attr?;
         match attr.number {
             STAT_MODE => mode = Some(Mode::from(attr.u32()?)),
             STAT_AUTO_MODE_MASK => mask = Mask(attr.u32()?),
-            STAT_OPCOUNTER_ENABLED => optional = Some(attr.u8()? != 0),
             _ => {}
         }
     }
     Ok(Binding {
-        mode: mode.ok_or(WireError::Missing {
-            record: "counter mode",
-            number: STAT_MODE,
-        })?,
+        mode: mode.ok_or(WireError::missing("counter mode", STAT_MODE))?,
         mask,
-        optional,
     })
 }
 
@@ -156,8 +148,8 @@ pub struct CounterSet {
     pub qp_type: Option<QpType>,
     /// Its QPs.
     pub qps: Vec<u32>,
-    /// What it has counted.
-    pub counters: Vec<HwCounter>,
+    /// What it has counted, by the driver's own names.
+    pub counters: Vec<(String, u64)>,
 }
 
 impl CounterSet {
@@ -194,17 +186,14 @@ impl Entry for CounterSet {
                 RES_TYPE => set.qp_type = Some(QpType(attr.u8()?)),
                 RES_QP => set.qps = decode_qps(attr.nest())?,
                 STAT_HWCOUNTERS => visit_table(attr.nest(), &mut |name, value| {
-                    set.counters.push(HwCounter::new(name, value));
+                    set.counters
+                        .push((String::from_utf8_lossy(name).into_owned(), value));
                 })?,
                 _ => Owner::read(&attr, &mut set.owner)?,
             }
         }
-        let missing = |number| WireError::Missing {
-            record: "counter",
-            number,
-        };
-        set.id = id.ok_or(missing(STAT_COUNTER_ID))?;
-        set.port = port.ok_or(missing(PORT_INDEX))?;
+        set.id = id.ok_or(WireError::missing("counter", STAT_COUNTER_ID))?;
+        set.port = port.ok_or(WireError::missing("counter", PORT_INDEX))?;
         Ok(set)
     }
 

@@ -2,25 +2,6 @@
 use crate::netlink::attr::{STAT_HWCOUNTER_ENTRY_NAME, STAT_HWCOUNTER_ENTRY_VALUE, STAT_HWCOUNTERS};
 use crate::netlink::wire::{Attrs, WireResult};
 
-/// One hardware counter, by the driver's own name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HwCounter {
-    /// The driver's name; any name is accepted.
-    pub name: Box<str>,
-    /// Value since the device was created, as wide as the driver counts (32 bits in some).
-    pub value: u64,
-}
-
-impl HwCounter {
-    /// A counter whose name is raw.
-    pub fn new(name: &[u8], value: u64) -> Self {
-        Self {
-            name: String::from_utf8_lossy(name).into(),
-            value,
-        }
-    }
-}
-
 /// Hands each counter of a `STAT_GET` answer to `visit`. False when the answer has no table of counters.
 pub fn visit_counters(attrs: Attrs<'_>, visit: &mut dyn FnMut(&[u8], u64)) -> WireResult<bool> {
     let mut found = false;

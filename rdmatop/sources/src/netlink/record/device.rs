@@ -3,18 +3,6 @@ use crate::netlink::attr::{DEV_INDEX, DEV_NAME, DEV_PROTOCOL, FW_VERSION, NODE_G
 use crate::netlink::name::Name;
 use crate::netlink::wire::{Attrs, WireError, WireResult};
 
-/// One generation of a device. A re-added device has a new index and its counters start at 0, so neither the
-/// name nor the index alone distinguishes two of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceKey {
-    /// Index of the device.
-    pub index: u32,
-    /// Name of the device.
-    pub name: Name,
-    /// Node GUID.
-    pub node_guid: Option<u64>,
-}
-
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -55,10 +43,7 @@ impl Device {
                 _ => {}
             }
         }
-        let missing = |number| WireError::Missing {
-            record: "device",
-            number,
-        };
+        let missing = |number| WireError::missing("device", number);
         Ok(Self {
             index: index.ok_or(missing(DEV_INDEX))?,
             name: name.ok_or(missing(DEV_NAME))?,
@@ -69,13 +54,11 @@ impl Device {
         })
     }
 
-    /// Which generation of which device this is.
-    pub fn key(&self) -> DeviceKey {
-        DeviceKey {
-            index: self.index,
-            name: self.name.clone(),
-            node_guid: self.node_guid,
-        }
+    /// Whether it is this generation of this device. One that was added again has a new index and its
+    /// counters start at 0, so neither the name nor the index alone distinguishes two of them.
+    pub fn is(&self, other: &Self) -> bool {
+        let key = |device: &Self| (device.index, device.node_guid);
+        key(self) == key(other) && self.name == other.name
     }
 }
 

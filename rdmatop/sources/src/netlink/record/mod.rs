@@ -14,15 +14,15 @@ mod summary;
 mod sys;
 
 pub use counter_set::{Binding, CounterSet, Mask, Mode, OptionalCounter, decode_binding, decode_optional};
-pub use counters::{HwCounter, visit_counters};
-pub use device::{Device, DeviceKey};
+pub use counters::visit_counters;
+pub use device::Device;
 pub use mlx5::QpContext;
-pub use object::{CmId, Ctx, Mr, Pd};
+pub use object::{Mr, Owned};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};
 pub use qp::Qp;
 pub use summary::{ResourceCount, Summary};
-pub use sys::SysSettings;
+pub use sys::NetnsMode;
 
 use super::wire::{Attrs, WireResult};
 

@@ -43,10 +43,7 @@ impl Port {
             }
         }
         Ok(Self {
-            port: port.ok_or(WireError::Missing {
-                record: "port",
-                number: PORT_INDEX,
-            })?,
+            port: port.ok_or(WireError::missing("port", PORT_INDEX))?,
             state,
             phys_state,
             netdev: netdev_index.map(|index| NetdevRef {

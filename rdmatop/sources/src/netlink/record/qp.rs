@@ -50,10 +50,7 @@ impl Entry for Qp {
             }
         }
         Ok(Self {
-            lqpn: lqpn.ok_or(WireError::Missing {
-                record: "QP",
-                number: RES_LQPN,
-            })?,
+            lqpn: lqpn.ok_or(WireError::missing("QP", RES_LQPN))?,
             port,
             qp_type,
             state,

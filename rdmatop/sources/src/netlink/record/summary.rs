@@ -36,12 +36,8 @@ impl Summary {
                 _ => {}
             }
         }
-        let missing = WireError::Missing {
-            record: "summary",
-            number: DEV_INDEX,
-        };
         Ok(Self {
-            device_index: device_index.ok_or(missing)?,
+            device_index: device_index.ok_or(WireError::missing("summary", DEV_INDEX))?,
             counts,
         })
     }

@@ -1,25 +1,31 @@
 //! Settings of the RDMA subsystem: `nldev_sys_get_doit`, drivers/infiniband/core/nldev.c.
 use crate::netlink::attr::SYS_NETNS_MODE;
-use crate::netlink::enums::NetnsMode;
 use crate::netlink::wire::{Attrs, WireResult};
 
-/// Settings of the whole subsystem.
+/// Network-namespace mode of the RDMA subsystem (`ib_devices_shared_netns`,
+/// drivers/infiniband/core/device.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SysSettings {
-    /// Whether devices are seen in every network namespace (shared) or only in their own (exclusive).
-    pub netns_mode: Option<NetnsMode>,
+pub enum NetnsMode {
+    /// Each device belongs to one network namespace.
+    Exclusive,
+    /// Devices are seen in all network namespaces.
+    Shared,
 }
 
-impl SysSettings {
-    /// Reads the settings.
-    pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
-        let mut netns_mode = None;
+impl NetnsMode {
+    /// Reads the settings; `None` where the kernel does not say, or says a number that is not known.
+    pub fn decode(attrs: Attrs<'_>) -> WireResult<Option<Self>> {
+        let mut mode = None;
         for attr in attrs {
             let attr = attr?;
             if attr.number == SYS_NETNS_MODE {
-                netns_mode = Some(NetnsMode::from(attr.u8()?));
+                mode = match attr.u8()? {
+                    0 => Some(Self::Exclusive),
+                    1 => Some(Self::Shared),
+                    _ => None,
+                };
             }
         }
-        Ok(Self { netns_mode })
+        Ok(mode)
     }
 }

@@ -36,7 +36,7 @@ fn ask(pid: u32) -> Ask {
         process: key(pid),
         user: Some(pid / 1000),
         name: format!("p{pid}"),
-        parts: Part::SHOWN,
+        parts: Part::SHOWN.to_vec(),
     }
 }
 

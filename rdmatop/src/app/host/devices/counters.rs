@@ -7,15 +7,13 @@ use super::interfaces::Interfaces;
 use rdmatop_model::input::{RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
     clock::timed,
-    netlink::{
-        client::Nldev,
-        error::NetlinkError,
-        sample::{PortSample, RequestError},
-        transport::Transport,
-    },
+    netlink::{error::NetlinkError, name::Name, sample::RequestError},
     root::Root,
     sysfs::{CounterFiles, CounterGroup, FileValue, is_failure},
 };
+
+/// Asks netlink for the counters of a port, each with its raw name.
+pub(super) type AskPort<'a> = dyn FnMut(u32, &mut dyn FnMut(&[u8], u64)) -> Result<(), NetlinkError> + 'a;
 
 /// State of a port's counters, kept so that a round allocates nothing but its list of values.
 #[derive(Debug, Default)]
@@ -27,8 +25,8 @@ pub(super) struct PortCounters {
     fails: bool,
     /// The counters were requested, and netlink does not have them.
     refused: bool,
-    /// Netlink answered that there are none.
-    none: Option<RequestError>,
+    /// Why netlink gave none at the last listing.
+    refusal: Option<RequestError>,
     /// Names that netlink gave last time, in its order.
     names: Vec<Arc<str>>,
     /// Open files: `counters/`, and `hw_counters/` where netlink does not serve them.
@@ -38,25 +36,46 @@ pub(super) struct PortCounters {
 }
 
 impl PortCounters {
-    /// Records the result of a listing. True when other files than before have to be read.
-    pub(super) fn record(&mut self, sample: &PortSample) -> bool {
+    /// Asks for the counters of a listing, unless they are left alone. Returns them, and whether other files
+    /// than before have to be read.
+    pub(super) fn list(
+        &mut self,
+        port: u32,
+        device: &Name,
+        ask: Option<&mut AskPort<'_>>,
+    ) -> (Vec<RawReading>, bool) {
         let before = (self.port, self.served, self.refused);
-        self.port = sample.port;
-        // A listing without counters, as in a pause, says nothing of who serves them.
-        if let Some(counters) = &sample.counters {
+        self.port = port;
+        let mut out = Vec::with_capacity(self.names.len());
+        if let Some(ask) = ask {
+            let error = self.ask(ask, &mut out).err();
+            let error = error.map(|error| error.of(format!("counters of {device} port {port}")));
             // Those at which the driver fails stay those that netlink serves.
-            self.fails = self.served && counters.as_ref().is_err_and(|error| is_failure(error.errno));
-            if !self.fails {
-                let error = counters.as_ref().err();
+            self.fails = self.served && error.as_ref().is_some_and(|error| is_failure(error.errno));
+            if self.fails {
+                out.extend(self.unserved());
+            } else {
                 (self.served, self.refused) = (error.is_none(), error.is_some());
-                self.none = error.filter(|error| error.is_absence()).cloned();
-                if self.names.is_empty() {
-                    let list = counters.iter().flatten();
-                    self.names = list.map(|counter| (&*counter.name).into()).collect();
-                }
             }
+            self.refusal = error;
+        } else {
+            // A listing without counters, as in a pause, says nothing of who serves them.
+            self.refusal = self.refusal.take().filter(RequestError::is_absence);
         }
-        before != (self.port, self.served, self.refused)
+        (out, before != (self.port, self.served, self.refused))
+    }
+
+    /// Asks netlink; after an error there are no counters.
+    fn ask(&mut self, ask: &mut AskPort<'_>, out: &mut Vec<RawReading>) -> Result<(), NetlinkError> {
+        let port = self.port;
+        let (read, at) = timed(|| ask(port, &mut |name, value| self.push(name, value, out)));
+        for raw in out.iter_mut() {
+            raw.at = at;
+        }
+        if read.is_err() {
+            out.clear();
+        }
+        read
     }
 
     /// Opens the files of `port` of the device in `dir`. Port 1 has those of the device, too, which are read
@@ -93,12 +112,13 @@ impl PortCounters {
         self.files = opened;
     }
 
-    /// Netlink's answer that there are no counters, if sysfs has them: then the driver refused to read them.
-    pub(super) fn withheld(&self) -> Option<&RequestError> {
+    /// Why netlink has no counters. Where the driver has none that is no failure, but where sysfs has them it
+    /// refused to read them.
+    pub(super) fn refusal(&self) -> Option<&RequestError> {
         let of_driver = |files: &CounterFiles| files.group() == CounterGroup::Hardware;
         let mut files = self.files.iter().map(|(files, _)| files);
         let there = files.any(|files| of_driver(files) && files.names().next().is_some());
-        self.none.as_ref().filter(|_| there)
+        self.refusal.as_ref().filter(|error| there || !error.is_absence())
     }
 
     /// Whether the driver or its firmware failed at the last reading, at what netlink serves or at a file.
@@ -124,54 +144,28 @@ impl PortCounters {
         self.names.iter().map(|name| unknown(name, RawSource::Netlink))
     }
 
-    /// The counters of a listing, and those of the files at present.
-    pub(super) fn listed(&mut self, root: &Root, sample: &PortSample) -> Vec<RawReading> {
-        let mut out = Vec::with_capacity(self.names.len());
-        if let (Some(Ok(list)), Some(span)) = (&sample.counters, sample.counters_at) {
-            for counter in list {
-                self.push(counter.name.as_bytes(), counter.value, &mut out);
-            }
-            for raw in &mut out {
-                raw.at = span.into();
-            }
-        } else if self.served {
-            out.extend(self.unserved());
-        }
-        self.read_files(&mut out);
-        self.interfaces.add_to(root, &mut out);
-        out
+    /// Adds the present counters of the files and of the interfaces.
+    pub(super) fn add_files(&mut self, root: &Root, out: &mut Vec<RawReading>) {
+        self.read_files(out);
+        self.interfaces.add_to(root, out);
     }
 
     /// The present counters.
-    pub(super) fn read<T: Transport>(
+    pub(super) fn read(
         &mut self,
         root: &Root,
-        nldev: &mut Nldev<T>,
-        device: u32,
+        ask: &mut AskPort<'_>,
     ) -> Result<Vec<RawReading>, NetlinkError> {
         let mut out = Vec::with_capacity(self.names.len());
         if self.served {
-            let port = self.port;
-            let (read, span) = timed(|| {
-                nldev.each_counter(device, port, &mut |name, value| self.push(name, value, &mut out))
-            });
-            match read {
-                Ok(()) => {
-                    self.fails = false;
-                    for raw in &mut out {
-                        raw.at = span.into();
-                    }
-                }
+            match self.ask(ask, &mut out) {
+                Ok(()) => self.fails = false,
                 // The listing has said so: there is no other in each round.
-                Err(error) if self.fails && is_failure(error.errno()) => {
-                    out.clear();
-                    out.extend(self.unserved());
-                }
+                Err(error) if self.fails && is_failure(error.errno()) => out.extend(self.unserved()),
                 Err(error) => return Err(error),
             }
         }
-        self.read_files(&mut out);
-        self.interfaces.add_to(root, &mut out);
+        self.add_files(root, &mut out);
         Ok(out)
     }
 
@@ -201,7 +195,7 @@ impl PortCounters {
                     FileValue::Failed | FileValue::Absent => None,
                 },
                 source: *source,
-                at: span.into(),
+                at: span,
             }));
         }
     }
@@ -263,16 +257,37 @@ mod tests {
 
     #[test]
     fn a_listing_without_counters_leaves_how_they_are_read() {
-        let mut sample = PortSample {
-            port: 1,
-            info: None,
-            counters: Some(Ok(Vec::new())),
-            counters_at: None,
-        };
         let mut port = PortCounters::default();
-        assert!(port.record(&sample), "its files are opened");
-        sample.counters = None;
-        assert!(!port.record(&sample) && port.served && !port.refused);
+        let none: &mut AskPort<'_> = &mut |_, _| Ok(());
+        let name = Name::from("mlx5_0");
+        assert!(port.list(1, &name, Some(none)).1, "its files are opened");
+        assert!(!port.list(1, &name, None).1 && port.served && !port.refused);
+    }
+
+    #[test]
+    fn counters_are_of_a_driver_that_fails_too_and_none_of_one_without_any() {
+        let name = Name::from("mlx5_0");
+        let answer = |errno| NetlinkError::Kernel { errno, message: None };
+        let mut port = PortCounters::default();
+        let some: &mut AskPort<'_> = &mut |_, visit| {
+            visit(b"out_of_buffer", 7);
+            Ok(())
+        };
+        assert_eq!(port.list(1, &name, Some(some)).0[0].value, Some(7));
+        let mut fails = |_: u32, visit: &mut dyn FnMut(&[u8], u64)| {
+            visit(b"out_of_buffer", 8);
+            Err(answer(libc::EIO))
+        };
+        let (listed, is_other) = port.list(1, &name, Some(&mut fails));
+        assert_eq!((listed.len(), listed[0].value, is_other), (1, None, false));
+        assert!(port.broke() && port.refusal().is_some());
+        // In a pause nothing is known of a failure.
+        assert_eq!(port.list(1, &name, None).0.len(), 0);
+        assert_eq!(port.refusal(), None);
+        let mut without = PortCounters::default();
+        let mut lacks = |_: u32, _: &mut dyn FnMut(&[u8], u64)| Err(answer(libc::EOPNOTSUPP));
+        assert_eq!(without.list(1, &name, Some(&mut lacks)).0.len(), 0);
+        assert!(without.refused && !without.broke() && without.refusal().is_none());
     }
 
     #[test]

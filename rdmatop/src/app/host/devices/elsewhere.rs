@@ -21,7 +21,9 @@ use rdmatop_model::{
 };
 use rdmatop_sources::{
     clock::now,
-    netlink::{client::Nldev, error::NetlinkError, name::Name, record::Summary, transport::Transport},
+    netlink::{
+        client::Nldev, error::NetlinkError, name::Name, record::Summary, sample::Dump, transport::Transport,
+    },
     netns::{Netns, others},
     proc::{read_cgroup, real_user},
     root::Root,
@@ -172,16 +174,9 @@ impl Elsewhere {
         absent: &impl Fn(&DeviceList) -> Vec<String>,
     ) -> Option<Cause> {
         let others = others(root);
-        let is_known = |netns: &Netns| {
-            self.known
-                .iter()
-                .any(|(place, _)| place.netns.inode == netns.inode)
-        };
-        let mut unknown: Vec<Netns> = others
-            .found
-            .into_iter()
-            .filter(|netns| !is_known(netns))
-            .collect();
+        let is_known = |inode: u64| self.known.iter().any(|(place, _)| place.netns.inode == inode);
+        let unknown = others.found.into_iter();
+        let mut unknown: Vec<Netns> = unknown.filter(|netns| !is_known(netns.inode)).collect();
         let inodes: BTreeSet<u64> = unknown.iter().map(|netns| netns.inode).gather();
         self.asked.retain(|inode, _| inodes.contains(inode));
         // Those that nobody has asked come first, then those whose answer is the oldest.
@@ -192,7 +187,7 @@ impl Elsewhere {
                 break;
             }
             let found = ask(root, netns, open).and_then(|found| {
-                let some = !found.1.is_empty();
+                let some = !found.items.is_empty();
                 some.then(|| Ok((Arc::new(Place::new(root, netns)?), found)))
                     .transpose()
             });
@@ -224,27 +219,17 @@ fn ask<T: Transport + Send>(
     root: &Root,
     netns: Netns,
     open: &Open<T>,
-) -> Result<(bool, Vec<(Name, Summary)>), NetlinkError> {
-    inside(root, netns, || {
-        let list = open()?.named_summaries()?;
-        Ok((list.interrupted, list.items))
-    })
+) -> Result<Dump<(Name, Summary)>, NetlinkError> {
+    inside(root, netns, || open()?.named_summaries())
 }
 
 /// Adds what a namespace has, and returns the names. A device that was listed before has come here since.
-fn take(
-    list: &mut DeviceList,
-    place: &Arc<Place>,
-    (interrupted, devices): (bool, Vec<(Name, Summary)>),
-) -> Vec<String> {
-    if interrupted {
+fn take(list: &mut DeviceList, place: &Arc<Place>, found: Dump<(Name, Summary)>) -> Vec<String> {
+    if found.interrupted {
         list.silent.push(Arc::clone(place));
     }
-    let names = devices
-        .iter()
-        .map(|(name, _)| text::sanitize(name.as_bytes()))
-        .collect();
-    for (name, counts) in devices {
+    let names = found.items.iter().map(|(name, _)| name.to_string()).collect();
+    for (name, counts) in found.items {
         let index = counts.device_index;
         list.devices.retain(|(_, before)| before.device_index != index);
         list.devices.push((name, counts));

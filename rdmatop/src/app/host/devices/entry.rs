@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, sync::Arc};
 
-use super::{elsewhere::Place, harm::Harm, job::DeviceAnswer, known::Listed, removals};
+use super::{elsewhere::Place, harm::Harm, job::DeviceAnswer, known::Listed};
 use rdmatop_base::text;
 use rdmatop_model::{cause::Cause, input::DeviceReading};
 use rdmatop_sources::{
@@ -99,7 +99,24 @@ impl Entry {
     /// The device as it was last listed; with index and name alone while a thread reads it.
     pub(super) fn device(&self) -> Device {
         let kept = self.listed.as_ref().map(|listed| listed.device().clone());
-        kept.unwrap_or_else(|| removals::unknown(self.index, self.name.clone()))
+        kept.unwrap_or_else(|| Device {
+            index: self.index,
+            name: self.name.clone(),
+            port_count: 0,
+            node_guid: None,
+            firmware: None,
+            protocol: None,
+        })
+    }
+
+    /// Its reading where only the list is known.
+    pub(super) fn held(&self) -> DeviceReading {
+        DeviceReading {
+            index: self.index,
+            name: self.shown.to_string(),
+            held: true,
+            ..DeviceReading::default()
+        }
     }
 
     /// Takes over the parts of its answer that do not go to the engine.
@@ -117,15 +134,5 @@ impl Entry {
             self.owes_qps = self.owes_qps.filter(|since_ns| qps.mono_ns < *since_ns);
             self.qp_errors = std::mem::take(&mut qps.errors);
         }
-    }
-}
-
-/// The reading of a device of which only the list entry is known. `name` is safe to print.
-pub(super) fn held(index: u32, name: &str) -> DeviceReading {
-    DeviceReading {
-        index,
-        name: name.to_owned(),
-        held: true,
-        ..DeviceReading::default()
     }
 }

@@ -112,7 +112,7 @@ impl Interface {
                     name: Arc::clone(name),
                     value,
                     source: RawSource::Sysfs,
-                    at: span.into(),
+                    at: span,
                 });
             }
             return;
@@ -143,9 +143,8 @@ impl Interface {
                 self.statistics = None;
                 return;
             }
-            let at = ReadAt::from(span);
-            self.last.iter_mut().for_each(|reading| reading.at = at);
-            self.read_ns = span.after_ns;
+            self.last.iter_mut().for_each(|reading| reading.at = span);
+            self.read_ns = span.mono_ns;
         }
         out.extend(self.last.iter().cloned());
     }

@@ -8,10 +8,11 @@ use std::{
 };
 
 use super::{
+    counters::AskPort,
     dump::dump,
     elsewhere::{Elsewhere, Place},
     entry::Entry,
-    groups::{self, Pace},
+    groups,
     known::Listed,
     owners::Owners,
     paths, removals,
@@ -25,10 +26,9 @@ use rdmatop_sources::{
     clock::now,
     netlink::{
         client::Nldev,
-        enums::NetnsMode,
         error::NetlinkError,
         name::Name,
-        record::{Ctx, Device, Summary},
+        record::{Device, NetnsMode, Owned, Summary},
         sampler::{self, Want},
         transport::Transport,
     },
@@ -77,8 +77,8 @@ pub(super) struct Ask {
     pub(super) counters: bool,
     /// The counters are left alone for now.
     pub(super) paused: bool,
-    /// How often to read counters that QPs are bound to.
-    pub(super) pace: Pace,
+    /// This is the last round.
+    pub(super) last: bool,
     /// Numbers of the queue pairs whose PSNs are wanted.
     pub(super) psns: Vec<u32>,
     /// Numbers of those whose peers are wanted.
@@ -258,8 +258,7 @@ impl<T: Transport + Send> Reader<T> {
                         ..DeviceAnswer::default()
                     },
                 };
-                self.bound(&ask, before_ns, &mut answer);
-                self.paths(&ask, &mut answer);
+                self.after(&ask, before_ns, &mut answer);
                 answer
             }
             What::Again { listed, ask } => {
@@ -268,8 +267,7 @@ impl<T: Transport + Send> Reader<T> {
                     ..DeviceAnswer::default()
                 };
                 answer.other = self.again(&progress, before_ns, &ask, &mut answer).is_err();
-                self.bound(&ask, before_ns, &mut answer);
-                self.paths(&ask, &mut answer);
+                self.after(&ask, before_ns, &mut answer);
                 answer
             }
             What::Removal { dir, device, before } => {
@@ -301,29 +299,19 @@ impl<T: Transport + Send> Reader<T> {
         }
     }
 
-    /// Reads counters that QPs are bound to. This comes after the list of QPs, so that each bound QP of that
-    /// list has its counter.
-    fn bound(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
+    /// Reads what comes after all else of the device: counters that QPs are bound to, so that each bound QP
+    /// of the list of QPs has its counter; and by the firmware, which may be slow, whom queue pairs send to.
+    fn after(&mut self, ask: &Ask, before_ns: u64, answer: &mut DeviceAnswer) {
         if !ask.counters || ask.paused || answer.other {
             return;
         }
-        if let (Some(nldev), Some(listed)) = (&mut self.nldev, &mut answer.listed) {
-            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.pace, before_ns);
+        let Some(listed) = &mut answer.listed else { return };
+        if let Some(nldev) = &mut self.nldev {
+            answer.groups = groups::read(nldev, &mut self.owners, listed, ask.last, before_ns);
         }
-    }
-
-    /// Asks the firmware whom queue pairs send to, after all else of the device: it may be slow.
-    fn paths(&mut self, ask: &Ask, answer: &mut DeviceAnswer) {
-        if !ask.counters || ask.paused || answer.other || ask.paths.is_empty() {
+        if ask.paths.is_empty() || !paths::may_ask(listed, now().mono_ns) {
             return;
         }
-        let Some(listed) = answer
-            .listed
-            .as_mut()
-            .filter(|listed| paths::may_ask(listed, now().mono_ns))
-        else {
-            return;
-        };
         // The kernel asks for the right of who opened the socket, and of who sends.
         let raised = Raised::for_net_admin();
         let admin = self.connect();
@@ -335,8 +323,8 @@ impl<T: Transport + Send> Reader<T> {
 
     fn everyone(&mut self, before: Option<NetnsMode>) -> Result<DeviceList, NetlinkError> {
         let nldev = self.nldev()?;
-        let (mode, mode_error) = match nldev.sys_get() {
-            Ok(settings) => (settings.netns_mode, None),
+        let (mode, mode_error) = match nldev.netns_mode() {
+            Ok(mode) => (mode, None),
             Err(_) if before.is_some() => (before, None),
             Err(error) => (None, Some(error.of("subsystem settings").cause(Concerns::Host))),
         };
@@ -382,7 +370,6 @@ impl<T: Transport + Send> Reader<T> {
         progress.enter(Stage::Ports, now().mono_ns);
         let want = Want {
             ports: true,
-            counters: !ask.paused,
             // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
             mrs: ask.qps,
         };
@@ -399,13 +386,16 @@ impl<T: Transport + Send> Reader<T> {
         let mr_bytes = self.owners.mr_bytes(&sample);
         progress.enter(Stage::Facts, now().mono_ns);
         // Another generation is another device.
-        let before = before.filter(|before| before.key == sample.device.key());
+        let before = before.filter(|before| before.device().is(&sample.device));
+        let index = sample.device.index;
+        let mut of_port = |port, visit: &mut dyn FnMut(&[u8], u64)| nldev.each_counter(index, port, visit);
+        let counters: Option<&mut AskPort<'_>> = if ask.paused { None } else { Some(&mut of_port) };
         let (mut listed, mut reading) =
-            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, want.counters);
+            Listed::list(&self.root, sample, before.map(|b| *b), before_ns, counters);
         reading.contexts = contexts(nldev, &mut self.owners, &listed);
         listed.opened(reading.contexts.clone());
         let _ = listed.reopened();
-        errors.extend(listed.withheld().map(|error| error.cause(concerns.clone())));
+        errors.extend(listed.refusals().map(|error| error.cause(concerns.clone())));
         let qps = want.mrs.then(|| {
             progress.enter(Stage::Objects, now().mono_ns);
             let count = listed.count("qp");
@@ -422,7 +412,7 @@ impl<T: Transport + Send> Reader<T> {
         });
         DeviceAnswer {
             all: Some(DeviceReading { mr_bytes, ..reading }),
-            broke: listed.broke.filter(|_| want.counters),
+            broke: listed.broke.filter(|_| !ask.paused),
             listed: Some(Box::new(listed)),
             qps,
             errors: Some(errors),
@@ -450,10 +440,13 @@ impl<T: Transport + Send> Reader<T> {
             if ask.paused {
                 listed.unread(&mut answer.ports);
             } else {
-                let read = listed.read(&self.root, nldev, &mut answer.ports);
+                let index = listed.device().index;
+                let mut of_port =
+                    |port, visit: &mut dyn FnMut(&[u8], u64)| nldev.each_counter(index, port, visit);
+                let read = listed.read(&self.root, &mut of_port, &mut answer.ports);
                 answer.broke = listed.broke;
                 read.map_err(|_| ())?;
-                answer.psns = psns(nldev, listed.device().index, &ask.psns);
+                answer.psns = psns(nldev, index, &ask.psns);
             }
             let contexts = contexts(nldev, &mut self.owners, listed);
             listed.opened(contexts);
@@ -481,7 +474,6 @@ impl<T: Transport + Send> Reader<T> {
         let want = Want {
             ports: ask.states,
             mrs: ask.qps,
-            ..Want::default()
         };
         let sample = sampler::sample(nldev, listed.device().clone(), want, Some(counts));
         answer.changed = listed.again(&self.root, &sample)?;
@@ -532,7 +524,7 @@ fn contexts<T: Transport>(nldev: &mut Nldev<T>, owners: &mut Owners, listed: &Li
         .ctxs(listed.device().index)
         .ok()
         .filter(|list| !list.interrupted)?;
-    let process = |ctx: &Ctx| Some(owners.process(ctx.owner.as_ref()?.pid()?));
+    let process = |ctx: &Owned| Some(owners.process(ctx.owner.as_ref()?.pid()?));
     let mut processes: Vec<u32> = list.items.iter().map(process).collect::<Option<_>>()?;
     processes.sort_unstable();
     processes.dedup();

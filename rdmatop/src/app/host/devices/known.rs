@@ -2,25 +2,28 @@
 
 use std::collections::HashMap;
 
-use super::{counters, dump::is_special, groups::Bound, paths::Paths};
+use super::{
+    counters::{self, AskPort},
+    dump::is_special,
+    groups::Bound,
+    paths::Paths,
+};
 use rdmatop_base::text;
 use rdmatop_common::provider::Counted;
 use rdmatop_model::{
     engine::has_meaning,
     input::{
         BondReading, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource,
+        ReadAt,
     },
     snapshot::may_hide_qps,
 };
 use rdmatop_sources::{
-    clock::Span,
     dcb,
     netlink::{
-        client::Nldev,
         error::NetlinkError,
-        record::{Device, DeviceKey},
+        record::Device,
         sample::{DeviceSample, PortSample, RequestError},
-        transport::Transport,
     },
     root::Root,
     sysfs::{
@@ -41,8 +44,6 @@ pub(super) struct Known {
     read_ns: Option<u64>,
     /// What is under ports, by port.
     under: HashMap<u32, Under>,
-    /// Why what is under a port carries nothing, by port.
-    down: HashMap<u32, NetdevDown>,
     ports: Vec<counters::PortCounters>,
     /// Its QPs, if they are only those that the kernel creates for every port.
     special: Option<Vec<QpReading>>,
@@ -78,14 +79,16 @@ impl Rest {
         })
     }
 
-    pub(super) fn begin(&mut self, after: Span) {
-        self.0 = Some((after.after_ns, after.after_ns.saturating_sub(after.before_ns)));
+    pub(super) fn begin(&mut self, after: ReadAt) {
+        self.0 = Some((after.mono_ns + after.within_ns, 2 * after.within_ns));
     }
 }
 
 /// The network interface under a port.
 #[derive(Default)]
 struct Under {
+    /// Why it carries nothing.
+    down: Option<NetdevDown>,
     mtu: Option<u32>,
     bond: Option<BondReading>,
     /// Priorities with flow control, a bit for each.
@@ -94,7 +97,6 @@ struct Under {
 
 /// A device as it was last listed.
 pub(super) struct Listed {
-    pub(super) key: DeviceKey,
     /// Without lists of objects and without counters.
     sample: DeviceSample,
     errors: usize,
@@ -112,57 +114,63 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing.
+    /// Takes over a listing of `now_ns`, and returns the reading of the device; `before` is its last listing,
+    /// and `ask` asks netlink for its counters, unless they are left alone.
     pub(super) fn list(
         root: &Root,
         mut sample: DeviceSample,
         before: Option<Self>,
         now_ns: u64,
-        counters: bool,
+        mut ask: Option<&mut AskPort<'_>>,
     ) -> (Self, DeviceReading) {
         let before = before.map(|before| (before.known, before.sample.summary));
         let (mut known, summary) = before.unwrap_or_default();
-        known.refresh(root, &sample, now_ns);
+        known
+            .ports
+            .resize_with(sample.ports.len(), counters::PortCounters::default);
+        let ports = known.ports.iter_mut().zip(&sample.ports);
+        let listed = ports.map(|(kept, port)| kept.list(port.port, &sample.device.name, ask.as_deref_mut()));
+        let (values, reopens): (Vec<_>, Vec<_>) = listed.unzip();
+        known.refresh(root, &sample, &reopens, now_ns);
         known.look_at_links(root, &sample);
         let mut reading = known.reading(&sample);
-        let mut failed = false;
-        let ports = known.ports.iter_mut().zip(&mut sample.ports);
-        for ((kept, port), reading) in ports.zip(&mut reading.ports) {
-            reading.counters = if counters {
-                kept.listed(root, port)
+        for ((kept, mut values), reading) in known.ports.iter_mut().zip(values).zip(&mut reading.ports) {
+            if ask.is_some() {
+                kept.add_files(root, &mut values);
             } else {
-                kept.unread()
-            };
-            let refused = port.counters.take().and_then(Result::err);
-            failed |= kept.broke() || refused.is_some_and(|error| is_failure(error.errno));
+                values = kept.unread();
+            }
+            reading.counters = values;
         }
+        let failed = known
+            .ports
+            .iter()
+            .any(|port| port.broke() || port.refusal().is_some_and(|error| is_failure(error.errno)));
         let broke = broke(failed, reading.ports.iter().map(|port| &*port.counters));
-        let mut kept = DeviceSample::new(sample.device);
-        (kept.summary, kept.ports) = (sample.summary, sample.ports);
+        sample.mrs = None;
         let listed = Self {
-            key: kept.device.key(),
-            errors: kept.errors().count(),
+            errors: sample.errors().count(),
             contexts: None,
             reopened: false,
-            steady: summary == kept.summary,
+            steady: summary == sample.summary,
             broke,
             known,
-            sample: kept,
+            sample,
         };
         (listed, reading)
     }
 
     /// Adds the counters of all its ports.
-    pub(super) fn read<T: Transport>(
+    pub(super) fn read(
         &mut self,
         root: &Root,
-        nldev: &mut Nldev<T>,
+        ask: &mut AskPort<'_>,
         out: &mut Vec<PortCounters>,
     ) -> Result<(), NetlinkError> {
         let device_index = self.sample.device.index;
         let mut sum = 0_u64;
         for port in &mut self.known.ports {
-            let read = port.read(root, nldev, device_index);
+            let read = port.read(root, ask);
             self.broke = Some(read.as_ref().is_err_and(|error| is_failure(error.errno())));
             let counters = read?;
             // Counters only rise, except for resets and wraps: an unchanged checksum means unchanged
@@ -205,12 +213,10 @@ impl Listed {
             && self.count("ctx").unwrap_or(0) == 0
     }
 
-    /// For each port whose counters the driver has and refuses to read: the refusal.
-    pub(super) fn withheld(&self) -> impl Iterator<Item = &RequestError> {
-        self.known
-            .ports
-            .iter()
-            .filter_map(counters::PortCounters::withheld)
+    /// For each port whose counters could not be read at its listing, why.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = &RequestError> {
+        let ports = self.known.ports.iter();
+        ports.filter_map(counters::PortCounters::refusal)
     }
 
     /// A resource count of the last reading.
@@ -261,7 +267,7 @@ impl Listed {
     }
 
     /// Records that a dump began and ended.
-    pub(super) fn dump_took(&mut self, span: Span) {
+    pub(super) fn dump_took(&mut self, span: ReadAt) {
         self.known.dumped.begin(span);
     }
 
@@ -313,10 +319,8 @@ fn broke<'a>(failed: bool, ports: impl Iterator<Item = &'a [RawReading]>) -> Opt
 }
 
 impl Known {
-    /// Records how counters are read, and reads sysfs facts when they are due.
-    fn refresh(&mut self, root: &Root, sample: &DeviceSample, now_ns: u64) {
-        self.ports
-            .resize_with(sample.ports.len(), counters::PortCounters::default);
+    /// Opens files of counters where others have to be read, and reads sysfs facts when they are due.
+    fn refresh(&mut self, root: &Root, sample: &DeviceSample, reopens: &[bool], now_ns: u64) {
         let due = self
             .read_ns
             .is_none_or(|at| now_ns.saturating_sub(at) >= FACTS_EVERY);
@@ -327,8 +331,8 @@ impl Known {
         let driver = self.facts.as_ref().and_then(|facts| facts.driver.as_deref());
         let name = sample.device.name.to_string();
         let of_device = |counter: &str| has_meaning(driver, &name, counter);
-        for (kept, port) in self.ports.iter_mut().zip(&sample.ports) {
-            if kept.record(port) || due {
+        for (kept, reopens) in self.ports.iter_mut().zip(reopens) {
+            if *reopens || due {
                 kept.open(root, &dir, sample.ports.len(), of_device);
             }
         }
@@ -350,12 +354,8 @@ impl Known {
         let Some(facts) = &self.facts else { return };
         for port in &facts.ports {
             let Some(netdev) = &port.netdev else { continue };
-            let under = Under {
-                mtu: netdev_mtu(root, netdev),
-                bond: netdev_bond(root, netdev),
-                pfc: None,
-            };
-            self.under.insert(port.port, under);
+            let under = self.under.entry(port.port).or_default();
+            (under.mtu, under.bond) = (netdev_mtu(root, netdev), netdev_bond(root, netdev));
         }
         self.follow_interfaces(root);
     }
@@ -401,10 +401,9 @@ impl Known {
             let netdev = info.netdev.as_ref().and_then(|netdev| netdev.name.as_ref());
             let netdev = netdev.filter(|_| info.state.is_some_and(|state| !state.is_active()));
             let name = netdev.and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
-            changed |= match name.and_then(|name| netdev_down(root, name)) {
-                down @ Some(why) => self.down.insert(port.port, why) != down,
-                None => self.down.remove(&port.port).is_some(),
-            };
+            let down = name.and_then(|name| netdev_down(root, name));
+            let under = self.under.entry(port.port).or_default();
+            changed |= std::mem::replace(&mut under.down, down) != down;
         }
         changed
     }
@@ -458,9 +457,9 @@ impl Known {
                 .or_else(|| facts.and_then(|f| f.netdev.clone())),
             bond: under.and_then(|under| under.bond.clone()),
             netdev_mtu: under.and_then(|under| under.mtu),
-            netdev_down: self.down.get(&sample.port).copied(),
+            netdev_down: under.and_then(|under| under.down),
             pfc: under.and_then(|under| under.pfc),
-            rate_bps: facts.and_then(|f| f.rate.as_ref()?.honest_bits_per_sec()),
+            rate_bps: facts.and_then(|f| f.rate.as_ref()?.bits_per_sec),
             lanes: facts.and_then(|f| f.rate.as_ref()?.lanes),
             gids: facts.and_then(|f| f.gids.clone()),
             counters: Vec::new(),
@@ -506,7 +505,7 @@ mod tests {
             firmware: None,
             protocol: None,
         };
-        Listed::list(&Fake::new().root(), DeviceSample::new(device), None, 0, true).0
+        Listed::list(&Fake::new().root(), DeviceSample::new(device), None, 0, None).0
     }
 
     fn qp(qpn: u32) -> QpReading {
@@ -604,13 +603,8 @@ mod tests {
                 name: "mlx5_2".into(),
                 ..listed().device().clone()
             });
-            sample.ports = vec![PortSample {
-                port: 1,
-                info,
-                counters: None,
-                counters_at: None,
-            }];
-            let (_, reading) = Listed::list(&fake.root(), sample, None, 0, true);
+            sample.ports = vec![PortSample { port: 1, info }];
+            let (_, reading) = Listed::list(&fake.root(), sample, None, 0, None);
             let port = &reading.ports[0];
             (port.netdev.clone(), port.netdev_mtu)
         };

@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     elsewhere::Place,
-    entry::{Entry, held},
+    entry::Entry,
     harm,
     job::{DeviceAnswer, DeviceList},
-    removals::{Gone, Removals},
-    round::{Context, Round},
+    removals::Removals,
+    round::Round,
     schedule::Subject,
 };
 use rdmatop_base::text;
@@ -19,7 +19,7 @@ use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
     input::{DeviceReading, UNLISTED},
 };
-use rdmatop_sources::{clock::now, netlink::enums::NetnsMode, removal, root::Root, sysfs::device_dir};
+use rdmatop_sources::{clock::now, netlink::record::NetnsMode, removal, root::Root, sysfs::device_dir};
 
 /// In mode exclusive a device that no list has is kept for this long, ns: while the kernel moves it, no
 /// network namespace has it.
@@ -54,7 +54,7 @@ impl Present {
     }
 
     /// Records which devices netlink lists. Returns those that it no longer lists.
-    pub(super) fn update(&mut self, found: &DeviceList, now_ns: u64) -> Vec<Gone> {
+    pub(super) fn update(&mut self, found: &DeviceList, now_ns: u64) -> Vec<Entry> {
         let mut gone = Vec::new();
         if !found.interrupted {
             let dirs = self.dirs.as_deref().unwrap_or_default();
@@ -68,7 +68,7 @@ impl Present {
                 if listed || found.is_silent(&entry) || moves {
                     self.entries.push(entry);
                 } else {
-                    gone.push(entry.into());
+                    gone.push(entry);
                 }
             }
         }
@@ -110,23 +110,19 @@ impl Present {
 
     /// Records which devices are being removed: those of the directories in `leaving`. Returns whether one of
     /// the others is on its way to another network namespace: until its directory moves, it looks the same.
-    pub(super) fn leave(&mut self, leaving: &[OsString], gone: Vec<Gone>, now_ns: u64) -> bool {
+    pub(super) fn leave(&mut self, leaving: &[OsString], gone: Vec<Entry>, now_ns: u64) -> bool {
         let ids = &mut self.ids;
         let over = self.removals.update(&self.root, leaving, gone, now_ns, || {
             *ids += 1;
             *ids
         });
         let mut some_moves = false;
-        for going in over {
-            let is_new = self.entries.iter().all(|entry| entry.index != going.device.index);
-            if self.mode == Some(NetnsMode::Exclusive) && is_new && going.device.index < UNLISTED {
+        for mut entry in over {
+            let is_new = self.entries.iter().all(|known| known.index != entry.index);
+            if self.mode == Some(NetnsMode::Exclusive) && is_new && entry.index < UNLISTED {
                 some_moves = true;
-                self.entries.push(Entry {
-                    listed: going.listed,
-                    place: going.place,
-                    missed: Some(now_ns),
-                    ..Entry::new(going.id, going.device.index, &going.device.name, &self.root)
-                });
+                (entry.missed, entry.owes_list) = (Some(now_ns), !entry.excluded);
+                self.entries.push(entry);
             }
         }
         some_moves
@@ -134,23 +130,21 @@ impl Present {
 
     /// The network namespace of what is read, if that is another one.
     pub(super) fn place_of(&self, subject: Subject) -> Option<Arc<Place>> {
-        let entries = self.entries.iter().map(|entry| (entry.id, &entry.place));
-        let removals = self.removals.iter().map(|going| (going.id, &going.place));
-        let of_it = entries
-            .chain(removals)
-            .find(|(id, _)| Subject::Device(*id) == subject);
-        of_it.and_then(|(_, place)| place.clone())
+        let mut all = self.entries.iter().chain(self.removals.entries());
+        let of_it = all.find(|entry| Subject::Device(entry.id) == subject);
+        of_it.and_then(|entry| entry.place.clone())
     }
 
     /// Whether a number belongs to one of them.
     pub(super) fn has(&self, id: u64) -> bool {
-        self.removals.has(id) || self.entries.iter().any(|entry| entry.id == id)
+        let mut all = self.entries.iter().chain(self.removals.entries());
+        all.any(|entry| entry.id == id)
     }
 
     /// Takes over what belongs to the device with this number, and gives the rest to the round.
     pub(super) fn answered(&mut self, id: u64, mut answer: DeviceAnswer, round: &mut Round) {
-        if let Some(going) = self.removals.iter_mut().find(|going| going.id == id) {
-            going.listed = answer.listed;
+        if let Some(going) = self.removals.iter_mut().find(|going| going.entry.id == id) {
+            going.entry.listed = answer.listed;
             // An answer of another kind is from the time when netlink still listed the device.
             let all = answer.all.filter(|reading| reading.removing);
             return round.add(DeviceAnswer {
@@ -168,28 +162,15 @@ impl Present {
         round.add(answer);
     }
 
-    /// What the inputs of a round need of them; `settings`: why those of the subsystem are unknown.
-    pub(super) fn context(&self, round: &Round, settings: Option<&Cause>) -> Context {
-        let entries = || self.entries.iter();
-        let settings = settings.filter(|_| round.complete);
-        let errors = entries().flat_map(|entry| &entry.errors);
-        Context {
-            held: if round.lists() { self.held() } else { Vec::new() },
-            devices: self.entries.len(),
-            errors: settings.into_iter().chain(errors).cloned().collect(),
-            qp_errors: entries().flat_map(|entry| &entry.qp_errors).cloned().collect(),
-            notes: self.removals.notes(),
-        }
-    }
-
-    fn held(&self) -> Vec<DeviceReading> {
+    /// All of them, unread.
+    pub(super) fn held(&self) -> Vec<DeviceReading> {
         let listed = self.entries.iter().map(|entry| DeviceReading {
             left_alone: entry.excluded,
-            ..held(entry.index, &entry.shown)
+            ..entry.held()
         });
-        let going = self.removals.iter().map(|going| DeviceReading {
+        let going = self.removals.entries().map(|entry| DeviceReading {
             removing: true,
-            ..held(going.device.index, &text::sanitize(going.device.name.as_bytes()))
+            ..entry.held()
         });
         listed.chain(going).collect()
     }

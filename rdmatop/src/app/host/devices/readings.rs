@@ -116,11 +116,6 @@ impl Readings {
         self.schedule.keep(|id| present.has(id));
     }
 
-    /// Ends threads that are not needed, after a round.
-    pub(super) fn calm(&mut self) {
-        self.readers.calm(self.schedule.is_calm());
-    }
-
     /// Returns a note for each device that answers late.
     pub(super) fn notes(&self) -> Vec<Cause> {
         self.schedule.notes(now().mono_ns, self.readers.threads())

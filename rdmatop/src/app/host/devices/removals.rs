@@ -1,19 +1,19 @@
 //! Devices that are being removed: netlink no longer lists them, sysfs still does.
 
 use std::ffi::{OsStr, OsString};
-use std::{os::unix::ffi::OsStrExt, sync::Arc};
+use std::os::unix::ffi::OsStrExt;
 
-use super::{elsewhere::Place, entry::Entry, known::Listed};
-use rdmatop_base::text;
+use super::{counters::AskPort, entry::Entry, known::Listed};
 use rdmatop_model::{
-    cause::{Cause, CauseId, Concerns, Obstacle},
+    cause::{Cause, CauseId, Concerns},
     input::{DeviceReading, UNLISTED},
 };
 use rdmatop_sources::{
     netlink::{
+        error::NetlinkError,
         name::Name,
         record::Device,
-        sample::{DeviceSample, PortSample, RequestError},
+        sample::{DeviceSample, PortSample},
     },
     removal::{self, Holders},
     root::Root,
@@ -23,35 +23,10 @@ use rdmatop_sources::{
 /// The search for holders runs again after this time, ns: it reads the open files of every process.
 const HOLDERS_EVERY: u64 = 5_000_000_000;
 
-/// A device that is being removed.
+/// A device that is being removed: its directory, and what is known of it.
 pub(super) struct Removal {
-    /// Our own number for it.
-    pub(super) id: u64,
     pub(super) dir: OsString,
-    pub(super) device: Device,
-    /// State between two readings; `None` while a thread reads.
-    pub(super) listed: Option<Box<Listed>>,
-    /// Its network namespace, if that is another one.
-    pub(super) place: Option<Arc<Place>>,
-}
-
-/// A device that netlink no longer lists.
-pub(super) struct Gone {
-    id: u64,
-    device: Device,
-    listed: Option<Box<Listed>>,
-    place: Option<Arc<Place>>,
-}
-
-impl From<Entry> for Gone {
-    fn from(entry: Entry) -> Self {
-        Self {
-            id: entry.id,
-            device: entry.device(),
-            listed: entry.listed,
-            place: entry.place,
-        }
-    }
+    pub(super) entry: Entry,
 }
 
 #[derive(Default)]
@@ -69,8 +44,8 @@ impl Removals {
     }
 
     /// Whether the device of a directory was listed before; `gone` were until now.
-    pub(super) fn knows(&self, dir: &OsString, gone: &[Gone]) -> bool {
-        let mut gone = gone.iter().map(|gone| device_dir(gone.device.name.as_bytes()));
+    pub(super) fn knows(&self, dir: &OsString, gone: &[Entry]) -> bool {
+        let mut gone = gone.iter().map(|gone| device_dir(gone.name.as_bytes()));
         self.all.iter().any(|going| going.dir == *dir) || gone.any(|name| name.as_ref() == Some(dir))
     }
 
@@ -80,45 +55,25 @@ impl Removals {
         &mut self,
         root: &Root,
         found: &[OsString],
-        gone: Vec<Gone>,
+        gone: Vec<Entry>,
         now_ns: u64,
         mut id: impl FnMut() -> u64,
-    ) -> Vec<Removal> {
-        let over = self
-            .all
-            .extract_if(.., |going| !found.contains(&going.dir))
-            .collect();
-        for Gone {
-            id,
-            device,
-            listed,
-            place,
-        } in gone
-        {
-            let dir = device_dir(device.name.as_bytes()).filter(|dir| found.contains(dir));
-            if let Some(dir) = dir {
-                self.all.push(Removal {
-                    id,
-                    dir,
-                    device,
-                    listed,
-                    place,
-                });
-            }
+    ) -> Vec<Entry> {
+        let over = self.all.extract_if(.., |going| !found.contains(&going.dir));
+        let over = over.map(|going| going.entry).collect();
+        for entry in gone {
+            let dir = device_dir(entry.name.as_bytes()).filter(|dir| found.contains(dir));
+            self.all.extend(dir.map(|dir| Removal { dir, entry }));
         }
         for dir in found {
             if self.knows(dir, &[]) {
                 continue;
             }
-            let device = unknown(UNLISTED + self.made_up, Name::from(dir.as_bytes()));
+            let name = Name::from(dir.as_bytes());
+            let entry = Entry::new(id(), UNLISTED + self.made_up, &name, root);
             self.made_up = (self.made_up + 1) % UNLISTED;
-            self.all.push(Removal {
-                id: id(),
-                dir: dir.clone(),
-                device,
-                listed: None,
-                place: None,
-            });
+            let dir = dir.clone();
+            self.all.push(Removal { dir, entry });
         }
         let is_old = |at: u64| now_ns.saturating_sub(at) >= HOLDERS_EVERY;
         if self.all.is_empty() {
@@ -132,11 +87,9 @@ impl Removals {
 
     /// Of the devices that were in other network namespaces, the directories of those that are being removed
     /// there.
-    pub(super) fn unlisted_elsewhere(&self, gone: &[Gone]) -> Vec<OsString> {
-        let gone = gone.iter().map(|gone| (&gone.place, &gone.device));
-        let all = gone.chain(self.all.iter().map(|going| (&going.place, &going.device)));
-        let there = all.filter_map(|(place, device)| {
-            let (root, dir) = (place.as_ref()?.root(), device_dir(device.name.as_bytes())?);
+    pub(super) fn unlisted_elsewhere(&self, gone: &[Entry]) -> Vec<OsString> {
+        let there = gone.iter().chain(self.entries()).filter_map(|entry| {
+            let (root, dir) = (entry.place.as_ref()?.root(), device_dir(entry.name.as_bytes())?);
             let dirs = list_devices(&root).unwrap_or_default();
             let dirs: Vec<_> = dirs.into_iter().filter(|there| *there == dir).collect();
             removal::unlisted(&root, &dirs, |_| false, false).pop()
@@ -145,8 +98,8 @@ impl Removals {
     }
 
     /// All devices that are being removed.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Removal> {
-        self.all.iter()
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.all.iter().map(|going| &going.entry)
     }
 
     /// All devices that are being removed.
@@ -154,30 +107,14 @@ impl Removals {
         self.all.iter_mut()
     }
 
-    /// Whether a number belongs to one of them.
-    pub(super) fn has(&self, id: u64) -> bool {
-        self.all.iter().any(|going| going.id == id)
-    }
-
     /// A note for each.
     pub(super) fn notes(&self) -> Vec<Cause> {
-        let each = self.all.iter();
         // It is no longer known which of several devices a file belonged to.
         let only = self.all.len() == 1;
-        each.map(|going| note(&text::sanitize(going.device.name.as_bytes()), &self.holders, only))
-            .collect()
-    }
-}
-
-/// A device of which only the name is known.
-pub(super) fn unknown(index: u32, name: Name) -> Device {
-    Device {
-        index,
-        name,
-        port_count: 0,
-        node_guid: None,
-        firmware: None,
-        protocol: None,
+        let notes = self
+            .entries()
+            .map(|entry| note(&entry.shown, &self.holders, only));
+        notes.collect()
     }
 }
 
@@ -192,27 +129,15 @@ pub(super) fn read(
     let mut sample = DeviceSample::new(device);
     let facts = read_device(root, dir);
     let ports = facts.iter().flat_map(|facts| &facts.ports);
-    sample.ports = ports.map(|port| unasked(port.port)).collect();
-    let (listed, mut reading) = Listed::list(root, sample, before, now_ns, true);
+    let of = |port: u32| PortSample { port, info: None };
+    sample.ports = ports.map(|port| of(port.port)).collect();
+    // Netlink has no counters of it any more: they are read from their files.
+    let none: &mut AskPort<'_> = &mut |_, _| Err(NetlinkError::EndedEarly);
+    let (listed, mut reading) = Listed::list(root, sample, before, now_ns, Some(none));
     reading.removing = true;
     let guid = facts.as_ref().and_then(|facts| facts.node_guid);
     reading.node_guid = reading.node_guid.or(guid);
     (listed, reading)
-}
-
-/// A port without counters from netlink: they are read from their files.
-fn unasked(port: u32) -> PortSample {
-    let error = RequestError {
-        request: "counters".into(),
-        why: Obstacle::new(CauseId::RemovalWaits, "the device is being removed", ""),
-        errno: None,
-    };
-    PortSample {
-        port,
-        info: None,
-        counters: Some(Err(error)),
-        counters_at: None,
-    }
 }
 
 /// The note about a device whose removal waits.

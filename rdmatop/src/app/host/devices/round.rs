@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::job::DeviceAnswer;
+use super::{job::DeviceAnswer, present::Present};
 use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
@@ -34,20 +34,6 @@ pub(super) struct Round {
     groups: Vec<DeviceGroups>,
     psns: Vec<PsnReading>,
     paths: Vec<PathReading>,
-}
-
-/// What else the inputs of a round need.
-pub(super) struct Context {
-    /// All devices, unread, if the round sends them.
-    pub(super) held: Vec<DeviceReading>,
-    /// Devices that netlink lists.
-    pub(super) devices: usize,
-    /// What could not be read when devices were listed.
-    pub(super) errors: Vec<Cause>,
-    /// Why QPs could not be listed.
-    pub(super) qp_errors: Vec<Cause>,
-    /// About devices that are being removed.
-    pub(super) notes: Vec<Cause>,
 }
 
 impl Round {
@@ -108,10 +94,19 @@ impl Round {
         self.paths.extend(answer.paths);
     }
 
-    /// Sends everything.
-    pub(super) fn send_all(mut self, mono_ns: u64, beside: Context, out: &mut dyn FnMut(Input)) {
+    /// Sends everything; `settings`: why those of the subsystem are unknown.
+    pub(super) fn send_all(
+        mut self,
+        mono_ns: u64,
+        present: &Present,
+        settings: Option<&Cause>,
+        out: &mut dyn FnMut(Input),
+    ) {
+        let entries = || present.entries.iter();
         if self.lists() {
-            let mut devices = beside.held;
+            let mut devices = present.held();
+            let settings = settings.filter(|_| self.complete).into_iter();
+            let errors = settings.chain(entries().flat_map(|entry| &entry.errors));
             for reading in std::mem::take(&mut self.listed) {
                 if let Some(held) = devices.iter_mut().find(|held| held.index == reading.index) {
                     *held = reading;
@@ -120,13 +115,13 @@ impl Round {
             out(Input::Devices(Box::new(DevicesSample {
                 mono_ns,
                 devices,
-                errors: beside.errors,
+                errors: errors.cloned().collect(),
                 unread: false,
-                notes: beside.notes,
+                notes: present.removals.notes(),
             })));
         }
         // A process's sum is complete only when every device was asked.
-        self.counted.mr_bytes = self.sums.filter(|_| self.owned == beside.devices);
+        self.counted.mr_bytes = self.sums.filter(|_| self.owned == present.entries.len());
         let counted = &self.counted;
         if !counted.ports.is_empty() || !counted.changed.is_empty() || counted.mr_bytes.is_some() {
             self.counted.mono_ns = mono_ns;
@@ -136,6 +131,7 @@ impl Round {
         if !self.psns.is_empty() {
             out(Input::Psns(self.psns));
         }
+        let qp_errors: Vec<Cause> = entries().flat_map(|entry| &entry.qp_errors).cloned().collect();
         let mut own = QpsSample {
             mono_ns: self.before_ns,
             ..QpsSample::default()
@@ -149,13 +145,13 @@ impl Round {
             } else {
                 // These come from an earlier round: records since then are newer.
                 out(Input::Qps(Box::new(QpsSample {
-                    errors: beside.qp_errors.clone(),
+                    errors: qp_errors.clone(),
                     ..dump
                 })));
             }
         }
         if some {
-            own.errors = beside.qp_errors;
+            own.errors = qp_errors;
             out(Input::Qps(Box::new(own)));
         }
         if !self.paths.is_empty() {

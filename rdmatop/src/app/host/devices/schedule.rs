@@ -200,11 +200,6 @@ impl Schedule {
         asked.filter(|asked| asked.awaited).count()
     }
 
-    /// Whether no answer is outstanding.
-    pub(super) fn is_calm(&self) -> bool {
-        self.all.values().all(|turn| turn.asked.is_none())
-    }
-
     /// Records that `subject`, named `name`, is asked. Its reader writes its progress.
     pub(super) fn ask(
         &mut self,
