@@ -59,7 +59,7 @@ pub(crate) fn time_of_day(wall_ns: u64) -> [u8; 15] {
 pub fn count(value: f64) -> String {
     // Half an event per second must read neither as 0 nor as 1.
     match value {
-        0.05..9.95 if value.fract() > 0.04 => text::decimal(value, 1),
+        0.05..9.95 if value.fract() > 0.04 => format!("{value:.1}"),
         _ if value > 0.0 && value < 1.0 => "<0.1".to_owned(),
         _ if value.is_finite() => text::scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"]),
         _ => "-".to_owned(),

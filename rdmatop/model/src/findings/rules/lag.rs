@@ -1,5 +1,7 @@
 //! Ports over a bond (RoCE LAG): one member that carries nearly everything, and members without a link.
 
+use std::collections::BTreeSet;
+
 use super::RuleContext;
 use super::link::{interface, name, used_by};
 use crate::facts::{Member, PortRow};
@@ -7,6 +9,7 @@ use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
 use rdmatop_base::fabric;
 use rdmatop_base::order::Ordered as _;
+use rdmatop_base::roce::udp_source_port;
 use rdmatop_base::step::NextStep;
 
 /// What a member counted in one direction.
@@ -52,7 +55,18 @@ fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Byt
     let users: Vec<_> = ctx.users(&port.device).collect();
     let others = up.iter().filter(|other| other.name != member.name);
     let others: Vec<&str> = others.map(|other| &*other.name).collect();
-    let qps = ctx.qps_on(port.device_uid).filter(|qp| qp.pid.is_some()).count();
+    let qps: Vec<_> = ctx
+        .qps_on(port.device_uid)
+        .filter(|qp| qp.pid.is_some())
+        .collect();
+    let sources = qps.iter().map(|qp| Some(udp_source_port(qp.qpn, qp.remote_qpn?)));
+    // Where one is not known, the others are no count.
+    let sources = sources.collect::<Option<BTreeSet<u16>>>();
+    let sources = sources.filter(|sources| !sources.is_empty() && way == "sends");
+    let sources = sources.map(|sources| {
+        let what = "UDP source ports, by which the bond tells them apart";
+        format!("{what}: {}, if no program sets flow labels", sources.len())
+    });
     let (link, others, rate_words) = (&member.name, others.join(", "), words::bits(rate));
     let load = capacity.map_or_else(String::new, |capacity| {
         format!(" ({} of that link)", words::percent((rate / capacity).min(1.0)))
@@ -65,10 +79,13 @@ fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Byt
             used_by(&users)
         ),
         victims: users.iter().map(|row| row.uid).collect(),
-        evidence: vec![
+        evidence: [
             format!("{rate_words} by {link}, next to nothing by {others}"),
-            format!("QPs there: {qps}, of {} processes", users.len()),
-        ],
+            format!("QPs there: {}, of {} processes", qps.len(), users.len()),
+        ]
+        .into_iter()
+        .chain(sources)
+        .collect(),
         next: if way == "sends" {
             "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
              link, and several QPs can use several links."

@@ -52,6 +52,21 @@ fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
         "{}",
         &*found[0].next
     );
+    // The usual reason: too few of these.
+    let told = |found: &[Finding]| {
+        let mut lines = found.iter().flat_map(|found| found.evidence.iter().cloned());
+        lines.find(|line| line.contains("UDP source ports"))
+    };
+    assert_eq!(told(&found), None, "the peers of the QPs are not known");
+    let mut connected = over_bond("802.3ad", [19.8 * GB, 0.1 * GB], even);
+    for (at, qp) in connected.qps.iter_mut().enumerate() {
+        Arc::make_mut(qp).remote_qpn = Some(100 + at as u32);
+    }
+    let line = told(&after(20, &connected)).unwrap();
+    assert!(
+        line.ends_with("tells them apart: 1, if no program sets flow labels"),
+        "{line}"
+    );
     // For received data the switch chooses the link. Far from full, this may be intended.
     let found = after(20, &over_bond("balance-xor", even, [0.0, 4.0 * GB]));
     assert_eq!(ids(&found), ["lag-imbalance"]);
