@@ -272,8 +272,8 @@ pub struct Caller {
     pub claims: u64,
     /// Thread group id; 0 if no process holds the place, or if user space is about to free it.
     pub pid: u32,
-    /// One more than the real user id of the process, in the initial user namespace, when it last made a record
-    /// by itself; 0 if it has made none.
+    /// One more than the real user id of the process, in the initial user namespace, when it last made a
+    /// record by itself; 0 if it has made none.
     pub user: u32,
     /// Name of the thread that took the place, or of the first thread of the process that used it. Empty if
     /// only other processes did so, about objects of this one.

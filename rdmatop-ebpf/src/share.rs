@@ -7,10 +7,10 @@
 //!   first such record, and anew when the reader has come to there.
 //! * While it is more than fifteen sixteenths full, the same holds for all processes of a user together, so
 //!   that one who has many does not get around their shares. The user is the process's real one, in the
-//!   initial user namespace, which a process without rights cannot change, as of its last record in a call
-//!   of its own: most ends of work requests come in the driver's task or in an interrupt. Why so late: a job of one user
-//!   loses nothing that fits as long as it has up to seven processes, which can fill no more by their own
-//!   shares.
+//!   initial user namespace, which a process without rights cannot change, as of its last record in a call of
+//!   its own: most ends of work requests come in the driver's task or in an interrupt. Why so late: a job of
+//!   one user loses nothing that fits as long as it has up to seven processes, which can fill no more by
+//!   their own shares.
 //!
 //! The programs count for each process what they refuse. While there is more room, a record costs two
 //! queries.
@@ -166,8 +166,9 @@ pub(crate) fn is_refused(ring: &RingBuf, which: u64, bytes: u64, whose: impl FnO
     is_over_share(u64::from(whose()) | which, bytes, size - unread, read, written) != 0
 }
 
-/// Whether a record of `bytes` would exceed the share of the process in `whose`, or that of its user; if so, it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and
-/// `written_to` are its positions. `whose` has [`WORK`] for that of work requests.
+/// Whether a record of `bytes` would exceed the share of the process in `whose`, or that of its user; if so,
+/// it is counted as lost. `free` is the number of free bytes in the ring buffer, `read_to` and `written_to`
+/// are its positions. `whose` has [`WORK`] for that of work requests.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn is_over_share(whose: u64, bytes: u64, free: u64, read_to: u64, written_to: u64) -> u64 {

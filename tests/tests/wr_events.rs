@@ -452,7 +452,8 @@ fn beside_posts(lab: &Lab, skips: &Skips) -> Result<()> {
     Ok(())
 }
 
-/// Twenty-five processes, each of which keeps to its share, leave nothing together: their user has a share too.
+/// Twenty-five processes, each of which keeps to its share, leave nothing together: their user has a share
+/// too.
 #[test]
 fn many_posters_of_one_user_lose_their_own_records_alone() -> Result<()> {
     let Some(lab) = Lab::enter_data_path("many posters of one user") else {

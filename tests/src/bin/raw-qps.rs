@@ -1,5 +1,5 @@
-//! Holds connected QPs, one per port that is named, of devices for which rdma-core has no library, and leaves them idle;
-//! and other such devices open without a QP.
+//! Holds connected QPs, one per port that is named, of devices for which rdma-core has no library, and leaves
+//! them idle; and other such devices open without a QP.
 //!
 //! `raw-qps [--gid 0] [--mtu 4096] [--away] --devices mlx5_0,mlx5_1/2 [--open mlx5_2]`
 //! Prints `{"ready":true,"pid":N,"qpns":[..]}` when all QPs exist; ends when stdin is closed or by a signal.

@@ -34,8 +34,9 @@ pub struct RawQp {
 }
 
 impl RawQp {
-    /// Makes a QP in RTS of a port, `DEVICE` (its port 1) or `DEVICE/PORT`, which sends to itself from the GID at `sgid_index` with
-    /// packets of `mtu` bytes; `away`: to its number at an address that is not the device's.
+    /// Makes a QP in RTS of a port, `DEVICE` (its port 1) or `DEVICE/PORT`, which sends to itself from the
+    /// GID at `sgid_index` with packets of `mtu` bytes; `away`: to its number at an address that is not the
+    /// device's.
     pub fn connected(port: &str, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
         let (device, port) = port.split_once('/').unwrap_or((port, "1"));
         let port: u32 = port.parse().with_context(|| format!("{device}/{port}"))?;

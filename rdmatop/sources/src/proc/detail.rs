@@ -62,13 +62,13 @@ impl Part {
     /// What the views show.
     pub const SHOWN: &[Self] = &[Self::CommandLine, Self::Environment, Self::Libraries];
 
-    /// What it is called, and its file in /proc.
+    /// What it is called, and its file in /proc, if it is one.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::CommandLine => ("command line", "cmdline"),
             Self::Environment => ("environment", "environ"),
             Self::Libraries => ("libraries", "maps"),
-            Self::VerbsFiles => ("device files", "root"),
+            Self::VerbsFiles => ("device files", ""),
         }
     }
 

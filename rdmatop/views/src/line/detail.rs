@@ -43,7 +43,7 @@ pub fn write(out: &mut Vec<u8>, event: &Event) {
     }
 }
 
-/// As [`write`], but without the time.
+/// As [`write()`], but without the time.
 pub fn write_untimed(out: &mut Vec<u8>, event: &Event) {
     match event.event {
         EventKind::QpCreate | EventKind::QpDestroy | EventKind::QpModify => qp(out, event),

@@ -81,7 +81,7 @@ fn cm_record(ts_ns: u64, what: u32, cm_id: u32) -> CmRecord {
 }
 
 #[test]
-fn a_connection_event_in_a_kworker_has_the_owner_that_its_record_names_alone() {
+fn a_connection_event_in_a_kworker_has_the_owner_of_its_record_alone() {
     let mut host = Host::new();
     let t = host.now;
     let between = |what, ts_ns| {

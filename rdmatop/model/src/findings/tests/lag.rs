@@ -59,12 +59,15 @@ fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
     };
     assert_eq!(told(&found), None, "the peers of the QPs are not known");
     let mut connected = over_bond("802.3ad", [19.8 * GB, 0.1 * GB], even);
-    for (at, qp) in connected.qps.iter_mut().enumerate() {
-        Arc::make_mut(qp).remote_qpn = Some(100 + at as u32);
+    for (qpn, remote) in [(17, 18), (7000, 7100)] {
+        let mut qp = rows::qp(1, "mlx5_0", qpn, 3, Some(4711), "rank", Traffic::default());
+        let row = Arc::make_mut(&mut qp);
+        (row.device_uid, row.remote_qpn) = (Some(connected.ports[0].device_uid), Some(remote));
+        connected.qps.push(qp);
     }
     let line = told(&after(20, &connected)).unwrap();
     assert!(
-        line.ends_with("tells them apart: 1, if no program sets flow labels"),
+        line.ends_with("tells them apart: 2, if no program sets flow labels"),
         "{line}"
     );
     // For received data the switch chooses the link. Far from full, this may be intended.
