@@ -30,7 +30,7 @@ pub(super) struct EventCounts {
 }
 
 /// So many events make a page for the writer, although more are at hand: some 64 KiB of lines, the size of a
-/// pipe.
+/// pipe, and up to 300 KiB of JSON.
 const FULL: usize = 512;
 
 /// The way to the view. Events wait here, so that they leave in the order of their times.

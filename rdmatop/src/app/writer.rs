@@ -17,8 +17,8 @@ use rdmatop_model::event::Event;
 use rdmatop_sources::limits;
 use rdmatop_views::{json, line};
 
-/// Pages that wait for the writer: some 4 MB.
-const WAITING: usize = 64;
+/// Pages that wait for the writer: some 2 MB of lines, and 10 MB where each is a long JSON object.
+const WAITING: usize = 32;
 /// So many bytes of a text are written at a time: the size of a pipe.
 const PAGE_BYTES: usize = 64 << 10;
 

@@ -23,6 +23,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     let all: Vec<(&Device, &Port)> = facts.ports().collect();
     let active = all.iter().filter(|(_, port)| port.active()).count();
     let mut spare = Vec::new();
+    let mut one_up = Vec::new();
     let asks_by = all.iter().find(|(_, port)| port.active() && port.is_infiniband());
     let asks_by = asks_by.map(|(device, port)| (&*device.name, port.number));
     for (device, port) in &all {
@@ -36,6 +37,9 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
                     .as_ref()
                     .is_some_and(|netdev| netdev.up == Some(false));
                 if expected.is_none() && (off || !has_signal(port)) {
+                    if siblings(&all, device, port) == [true] {
+                        one_up.push(name.clone());
+                    }
                     spare.push(name);
                 } else {
                     down(&device.name, *state, port, &name, expected, asks_by, out);
@@ -55,6 +59,11 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             names(&spare)
         ),
     };
+    // With one sibling there is no pattern, and the reader knows whether the two are to be alike.
+    let sibling = match one_up.as_slice() {
+        [] => String::new(),
+        all => format!("; the one other NIC like {} has the same port up", names(all)),
+    };
     // A machine without any cable is what some are meant to be, and what nobody wants for RDMA.
     if active == 0 && out.is_empty() && !spare.is_empty() {
         out.warn(
@@ -68,7 +77,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
     } else if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
         out.pass(
             "",
-            format!("{active} of {} up: {}{beside}", all.len(), kinds(&all)),
+            format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
         );
     }
 }

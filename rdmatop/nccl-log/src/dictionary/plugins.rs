@@ -58,7 +58,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             aws-ofi-nccl of one release of the EFA installer";
         in "aws-ofi-nccl 1.10 on": Text(&["NET/OFI Disabling shared memory failed"]);
 
-    "ofi-memory" Fault means "memory could not be registered with libfabric; type 2 is GPU memory";
+    "ofi-memory" Fault means "memory could not be registered with libfabric; where the line has a type, 2 is GPU memory";
         next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
             memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory"]);

@@ -174,6 +174,8 @@ fn attrs(mask: u32) -> String {
 
 fn cm(out: &mut Vec<u8>, event: &Event) {
     let cm = event.cm();
+    // First, because what comes last may find no room on a screen.
+    pair(out, "status", cm.status.filter(|status| *status != 0));
     match (cm.src, cm.dst) {
         (Some(src), Some(dst)) => word(out, Some(format_args!("{src} -> {dst}"))),
         (Some(src), None) => pair(out, "from", Some(src)),
@@ -181,7 +183,6 @@ fn cm(out: &mut Vec<u8>, event: &Event) {
         (None, None) => {}
     }
     number(out, "id", cm.cm_id);
-    pair(out, "status", cm.status.filter(|status| *status != 0));
 }
 
 fn lost(out: &mut Vec<u8>, event: &Event) {

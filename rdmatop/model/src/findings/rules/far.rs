@@ -103,6 +103,11 @@ const fn words_of(distance: Distance) -> &'static str {
 fn next(row: &ProcessRow, far: &str, near: &str) -> NextStep {
     let nearer = ShellWord::device(near);
     match (Choice::of(row, far), row.pid) {
+        (Some(choice), _) if choice.is_option => step!(
+            "nvidia-smi topo -m   # shows {} nearer to the GPU -> start it next with {} of that NIC",
+            nearer,
+            choice.name
+        ),
         (Some(choice), _) => step!(
             "nvidia-smi topo -m   # shows {} nearer to the GPU -> start it next without {}, or with that NIC in it for this process",
             nearer,

@@ -173,10 +173,16 @@ impl Flaps {
         } else {
             (&kept.by_state, "the port's state")
         };
+        let (begin, _) = *times.front()?;
+        // An outage may have begun before those that are counted.
+        let down = kept
+            .down
+            .iter()
+            .map(|(from, to)| to.saturating_sub(begin.max(*from)));
         (times.len() as u64 >= limits.flaps).then_some(Downs {
             times,
             witness,
-            at_least_ns: kept.down.iter().map(|(from, to)| to - from).sum(),
+            at_least_ns: down.sum(),
         })
     }
 }

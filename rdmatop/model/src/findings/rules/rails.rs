@@ -329,7 +329,7 @@ fn is_service(row: &ProcessRow) -> bool {
 /// What made a process use one device alone.
 pub(super) struct Choice {
     /// An option of the command line, or else an environment variable.
-    is_option: bool,
+    pub(super) is_option: bool,
     pub(super) name: &'static str,
     /// As it is set.
     words: String,

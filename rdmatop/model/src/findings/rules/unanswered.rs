@@ -1,6 +1,7 @@
 //! QPs whose packets get no answer: what is known of their peers tells why.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{RuleContext, growing, receiver};
 use crate::facts::{PortRow, ProcessRow, QpRow};
@@ -9,6 +10,9 @@ use crate::ib::{Gid, QpState};
 use crate::judgement::{Peer, StuckQp, address};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::{ShellWord, step};
+
+/// What to do with QPs of a program whose peer is gone.
+const ANEW: &str = "reconnect or restart that program: no QP finds a new peer by itself";
 
 /// What is known of the other end of a QP that gets no answer.
 enum End<'a> {
@@ -57,6 +61,18 @@ fn has_peer(ctx: &RuleContext<'_>, qp: &QpRow, port: &PortRow) -> bool {
     })
 }
 
+/// Whether the process of the destroyed peer still lives, in words; empty once the peer's row is gone.
+fn was_of(ctx: &RuleContext<'_>, qp: &QpRow) -> &'static str {
+    let ended = |other: &&Arc<QpRow>| {
+        other.exited && Some(other.qpn) == qp.remote_qpn && other.remote_qpn == Some(qp.qpn)
+    };
+    match ctx.facts.qps.iter().find(ended) {
+        None => "",
+        Some(was) if ctx.owner(was.process_uid).is_some_and(|owner| !owner.exited) => ", its process lives",
+        Some(_) => ", its process has ended",
+    }
+}
+
 /// Names the peer of the first of these QPs as far as it is known, and says what to do.
 pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], out: &mut Finding) {
     let (first, who) = (qps[0], words::process(owner));
@@ -77,25 +93,30 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
     "no answer".clone_into(&mut out.short);
     out.since_mono_ns = ctx.interval_begin();
     out.victims = vec![owner.uid];
-    let again = if owner.kernel {
-        "the kernel connects anew by its timeouts; given up -> mount or connect it anew"
+    // What the kernel talks to (NVMe-oF, NFS, Lustre) may be in the other kernel, without a process.
+    let (ended, again) = if owner.kernel {
+        (
+            "the server or target there is not running",
+            "start it; the kernel connects anew by its timeouts, and what it gave up is to be mounted or connected anew",
+        )
     } else {
-        "restart the job"
+        ("its process there has ended", "restart the job")
     };
     let reconnect = || {
-        let list = owner.pid.map_or_else(
-            || "rdma resource show qp".into(),
-            |pid| step!("rdma resource show qp pid {}", pid),
-        );
-        step!(
-            "{}   # lists the QPs that still wait: none finds a new peer by itself -> {}",
-            list,
-            again
-        )
+        let (list, then) = match owner.pid {
+            _ if owner.kernel => (
+                "rdma resource show qp".into(),
+                "the kernel gives them up by its timeouts and connects anew; given up for good -> mount or connect it anew",
+            ),
+            Some(pid) => (step!("rdma resource show qp pid {}", pid), ANEW),
+            None => ("rdma resource show qp".into(), ANEW),
+        };
+        step!("{}   # lists the QPs that still wait -> {}", list, then)
     };
     let elsewhere = || {
         step!(
-            "sudo rdmatop check   # on the peer's host: the process has ended -> {}; else look for drops at both ports",
+            "sudo rdmatop check   # on the peer's host: {} -> {}   # it runs -> look for drops at both ports",
+            ended,
             again
         )
     };
@@ -124,9 +145,10 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
         ),
         End::Destroyed(port) => {
             let number = row.and_then(|row| row.remote_qpn).unwrap_or(0);
+            let was = row.map_or("", |row| was_of(ctx, row));
             (
                 format!(
-                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed",
+                    "No answer for {place}: the peer, QP {number} of {} on this host, was destroyed{was}",
                     port.device
                 ),
                 reconnect(),
@@ -140,8 +162,9 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
             gid.ipv4().map_or_else(elsewhere, |address| {
                 step!(
                     "ping -c 3 {}   # no answer -> that host is down, or cable, route, firewall   # answers, \
-                     and its process there has ended -> {}   # it still runs -> a firewall drops UDP 4791, or an MTU is smaller",
+                     and {} -> {}   # it runs -> a firewall drops UDP 4791, or an MTU is smaller",
                     address,
+                    ended,
                     again
                 )
             }),

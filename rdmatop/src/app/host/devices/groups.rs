@@ -17,6 +17,8 @@ use rdmatop_sources::{
 /// Time between two readings, ns: less than a second, because the rounds of a refresh of
 /// one second may be a little less apart.
 const EVERY: u64 = 900_000_000;
+/// After an error the next reading is so much later, ns.
+const REFUSED: u64 = 5_000_000_000;
 /// What is known of the last reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bound {
@@ -49,7 +51,11 @@ pub(super) fn read<T: Transport>(
     let had = listed.known.bound.any;
     listed.known.bound.read_ns = Some(now_ns);
     let (sets, span) = timed(|| nldev.counter_sets(device_index));
-    let sets = sets.ok()?;
+    let Ok(sets) = sets else {
+        // A driver or kernel that refuses is not asked in each round.
+        listed.known.bound.read_ns = Some(now_ns + REFUSED);
+        return None;
+    };
     // A list that changed while it was read may lack a counter that still exists.
     if sets.interrupted {
         return None;

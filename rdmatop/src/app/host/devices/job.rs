@@ -388,7 +388,12 @@ impl<T: Transport + Send> Reader<T> {
         // Another generation is another device.
         let before = before.filter(|before| before.device().is(&sample.device));
         let index = sample.device.index;
-        let mut of_port = |port, visit: &mut dyn FnMut(&[u8], u64)| nldev.each_counter(index, port, visit);
+        let mut of_port = |port, visit: &mut dyn FnMut(&[u8], u64)| {
+            progress.enter(Stage::Counters, now().mono_ns);
+            let read = nldev.each_counter(index, port, visit);
+            progress.enter(Stage::Facts, now().mono_ns);
+            read
+        };
         let counters: Option<&mut AskPort<'_>> = if ask.paused { None } else { Some(&mut of_port) };
         let (mut listed, mut reading) =
             Listed::list(&self.root, sample, before.map(|b| *b), before_ns, counters);

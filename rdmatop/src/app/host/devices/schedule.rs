@@ -56,7 +56,7 @@ impl Stage {
             Self::Queued => "anything",
             Self::List => "which devices there are",
             Self::Identity => "its firmware version",
-            Self::Ports => "the state and the counters of its ports",
+            Self::Ports => "the state of its ports",
             Self::Counters => "its counters",
             Self::Facts => "its files in /sys/class/infiniband",
             Self::Objects => "its queue pairs and memory regions",

@@ -95,10 +95,14 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
-        "0-n, between 0 and n: TX and RX are what its ports moved, less what the NIC counted for others, and {} may have \
-         moved a part of it.",
+        "0-n, between 0 and n: TX and RX are what its ports moved, and {} may have moved a part of it.",
         names(others().filter(may_share))
     );
+    let less = if others().any(|other| !other.hw_counters.is_empty()) {
+        " Of TX, what bound counters have of other processes may be taken off."
+    } else {
+        ""
+    };
     let seconds = state.delay.as_secs_f64();
     let mut ports = state.snapshot.ports.iter();
     let goes_round = ports.any(|port| p.devices.contains(&port.device) && port.psns_may_go_round(seconds));
@@ -130,7 +134,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     } else {
         String::new()
     };
-    Some(line + &reason + round)
+    Some(line + less + &reason + round)
 }
 
 /// Names of processes in a sentence.
@@ -256,6 +260,25 @@ mod tests {
             late.contains("UCX") && late.contains("starts while rdmatop runs"),
             "{late}"
         );
+        assert!(!late.contains("taken off"), "{late}");
+        // Of another a part was counted.
+        let less = said_after("eight-16-came-later", 7103, |snapshot| {
+            let bound = CounterGroup {
+                device: "mlx5_0".into(),
+                port: 1,
+                id: 7,
+                mode: "auto pid".into(),
+                qps: Arc::default(),
+                counters: Vec::new(),
+            };
+            let mut rows = snapshot.facts.processes.iter_mut();
+            let other = rows.find(|row| row.pid == Some(7100)).unwrap();
+            other.hw_counters.push(bound);
+        });
+        assert!(
+            less.contains("Of TX, what bound counters have of other processes may be taken off."),
+            "{less}"
+        );
         // Packets of 800 Gb/s both ways.
         let fast = |rate: f64| {
             said_after("eight-16-came-later", 7103, |snapshot| {
@@ -267,8 +290,7 @@ mod tests {
         };
         assert!(fast(24e6).contains("A shorter --delay may give shares."));
         assert!(!fast(12e6).contains("--delay"));
-        let line = "0-n, between 0 and n: TX and RX are what its ports moved, less what the NIC counted for others, and \
-                    ucx_perftest (7700) may have moved a part of it.";
+        let line = "0-n, between 0 and n: TX and RX are what its ports moved, and ucx_perftest (7700) may have moved a part of it.";
         assert_eq!(said("eight-17-devx", 7100), line);
         // A call was counted whose record was lost.
         let made = said_after("eight-17-devx", 7100, |snapshot| {

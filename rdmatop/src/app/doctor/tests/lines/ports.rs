@@ -183,7 +183,7 @@ fn a_port_is_expected_up_only_where_something_says_so() {
         (code, &*said[0]),
         (
             0,
-            "3 of 4 up: Ethernet; mlx5_1 is down and taken for a spare: nothing uses it"
+            "3 of 4 up: Ethernet; mlx5_1 is down and taken for a spare: nothing uses it; the one other NIC like mlx5_1 has the same port up"
         )
     );
     for change in evidence {
