@@ -19,6 +19,37 @@ pub const VERB_ENTRIES: u32 = 4096;
 /// How many triples of process, verb and errno can be counted at one time.
 pub const VERB_ERROR_ENTRIES: u32 = 4096;
 
+/// Ranges of free numbers of an array: the free list of each array is a stack of such ranges.
+///
+/// A CPU pops the top range, takes its first number and pushes the rest back. A CPU that takes a number
+/// meanwhile pops the range below, so the numbers of a new array are divided into several ranges
+/// ([`free::ranges`]). The verifier of Linux 5.10 knows no compare-and-exchange: there a program can take
+/// something atomically only from a queue or stack map.
+pub mod free {
+    /// How many ranges the numbers are divided into, at most.
+    const RANGES: u32 = 16;
+    /// Capacity of a stack of ranges, including single numbers that are given back.
+    pub const STACK: u32 = 1024;
+
+    /// Packs the range `first..end`.
+    pub const fn pack(first: u32, end: u32) -> u64 {
+        (first as u64) << 32 | end as u64
+    }
+
+    /// The ranges that the numbers below `count` are divided into.
+    pub fn ranges(count: u32) -> impl Iterator<Item = (u32, u32)> {
+        let step = count.div_ceil(RANGES).max(1);
+        (0..count)
+            .step_by(step as usize)
+            .map(move |first| (first, count.min(first + step)))
+    }
+
+    /// Unpacks a range: its first number, and the number after its last.
+    pub const fn unpack(range: u64) -> (u32, u32) {
+        ((range >> 32) as u32, (range & 0xffff_ffff) as u32)
+    }
+}
+
 /// Values that stand for a slot number where a QP has no slot.
 ///
 /// A QP gets a slot when it is created (or found) as long as slots below [`place::eager`] are free. Later QPs
@@ -403,6 +434,28 @@ pub const fn bucket(value: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_comes_back_as_it_went() {
+        assert_eq!(free::unpack(free::pack(7, u32::MAX)), (7, u32::MAX));
+    }
+
+    #[test]
+    fn the_ranges_hold_each_number_once_and_the_stack_holds_them_all() {
+        for count in [1, 2, 15, 16, 17, 63, 64, 65, 100, 4096, 16_384, 1 << 20] {
+            let mut next = 0;
+            let mut ranges = 0;
+            for (first, end) in free::ranges(count) {
+                assert!(
+                    first == next && first < end,
+                    "{count}: {first}..{end} after {next}"
+                );
+                (next, ranges) = (end, ranges + 1);
+            }
+            assert_eq!(next, count);
+            assert!(ranges <= free::STACK / 2, "{ranges}");
+        }
+    }
 
     #[test]
     fn entries_are_whole_words() {

@@ -14,13 +14,13 @@ pub mod map {
     pub const VERBS: &str = "VERBS";
     /// From process and verb to the number in [`VERBS`].
     pub const VERB_INDEX: &str = "VERB_INDEX";
-    /// Free numbers of [`VERBS`].
+    /// Free numbers of [`VERBS`], as ranges.
     pub const FREE_VERBS: &str = "FREE_VERBS";
     /// Failed verb calls by errno: an array that user space reads through mmap.
     pub const VERB_ERRORS: &str = "VERB_ERRORS";
     /// From process, verb and errno to the number in [`VERB_ERRORS`].
     pub const VERB_ERROR_INDEX: &str = "VERB_ERROR_INDEX";
-    /// Free numbers of [`VERB_ERRORS`].
+    /// Free numbers of [`VERB_ERRORS`], as ranges.
     pub const FREE_VERB_ERRORS: &str = "FREE_VERB_ERRORS";
     /// From `ib_qp *` to what the kernel side knows about the QP.
     pub const QP_INDEX: &str = "QP_INDEX";
@@ -28,7 +28,7 @@ pub mod map {
     pub const QP_SLOTS: &str = "QP_SLOTS";
     /// By slot number: where the rings of the QP are.
     pub const QP_PATHS: &str = "QP_PATHS";
-    /// Slot numbers that no QP has had yet.
+    /// Slot numbers that no QP has had yet, as ranges.
     pub const FREE_SLOTS: &str = "FREE_SLOTS";
     /// Slot numbers of destroyed QPs, the oldest first.
     pub const USED_SLOTS: &str = "USED_SLOTS";
@@ -40,7 +40,7 @@ pub mod map {
     pub const USER_SLOTS: &str = "USER_SLOTS";
     /// Further counters of user QPs, by the same number as in [`USER_SLOTS`].
     pub const USER_QPS: &str = "USER_QPS";
-    /// Numbers of [`USER_SLOTS`] that no QP has had yet.
+    /// Numbers of [`USER_SLOTS`] that no QP has had yet, as ranges.
     pub const FREE_USER: &str = "FREE_USER";
     /// From process and handle to the number of a user QP.
     pub const USER_INDEX: &str = "USER_INDEX";

@@ -33,7 +33,7 @@ const FORCE_WAKEUP: u64 = 2;
 /// Returns the flags with which to submit a record. With 0 the kernel wakes the reader only if it had read
 /// all. The reader sleeps after each drain: a storm of records costs few wake-ups, an idle machine none.
 ///
-/// `breaking`: the record is about a QP that goes to ERR, or comes from the data path. Before Linux 6.4 rxe
+/// `breaking`: the record is about a QP that goes to ERR. Before Linux 6.4 rxe
 /// flushes the QP's queues in a softirq, raised by the call that has just returned. Waking the reader
 /// interrupts this CPU (irq_work), and the kernel runs softirqs at the end of that interrupt, in the middle
 /// of this program, where it skips every other program without notice: no program would see the CQEs of the
@@ -69,6 +69,25 @@ pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
     whose: impl FnOnce() -> u32,
     fill: impl FnOnce(&mut T),
 ) {
+    send_with(|| wakeup(breaking), whose, fill);
+}
+
+/// As [`send_for`], but does not wake the reader, which looks once a second: waking it would let softirqs run
+/// inside this program.
+#[inline(always)]
+pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
+    whose: impl FnOnce() -> u32,
+    fill: impl FnOnce(&mut T),
+) {
+    send_with(|| NO_WAKEUP, whose, fill);
+}
+
+#[inline(always)]
+fn send_with<T: FromZeros + IntoBytes + 'static>(
+    flags: impl FnOnce() -> u64,
+    whose: impl FnOnce() -> u32,
+    fill: impl FnOnce(&mut T),
+) {
     if is_refused(&EVENTS, LIFECYCLE, size_of::<T>() as u64, whose) {
         return;
     }
@@ -77,5 +96,5 @@ pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
         return;
     };
     fill(zeroed(&mut entry));
-    entry.submit(wakeup(breaking));
+    entry.submit(flags());
 }

@@ -27,6 +27,7 @@ mod emit;
 mod identity;
 mod maps;
 mod offsets;
+mod pool;
 mod providers;
 mod record;
 mod share;

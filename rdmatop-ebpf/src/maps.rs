@@ -21,7 +21,7 @@ use aya_ebpf::{
 use rdmatop_common::{
     counters::{
         CALLERS as PLACES, Caller, QpSlot, RXE_SEEN_BITS, RxeSeen, STAMPS_PER_QP, Unread, VERB_ENTRIES,
-        VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, loss,
+        VERB_ERROR_ENTRIES, VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, free, loss,
     },
     event::{COMM_LEN, DEVICE_NAME_LEN, ObjectRecord},
 };
@@ -115,10 +115,9 @@ pub(crate) static VERBS: Array<VerbEntry> = Array::with_max_entries(VERB_ENTRIES
 #[map]
 pub(crate) static VERB_INDEX: HashMap<VerbKey, u32> = HashMap::with_max_entries(VERB_ENTRIES, NO_PREALLOC);
 
-/// Free places of `VERBS`, the lowest on top. User space fills it at load. The verifier of Linux 5.10 knows
-/// no compare-and-exchange: there a program can take something atomically only from a queue or stack map.
+/// Free places of `VERBS`, as ranges, each of which may be a single number. User space fills it at load.
 #[map]
-pub(crate) static FREE_VERBS: Stack<u32> = Stack::with_max_entries(VERB_ENTRIES, 0);
+pub(crate) static FREE_VERBS: Stack<u64> = Stack::with_max_entries(VERB_ENTRIES, 0);
 
 /// Failed verb calls by errno: the same as `VERBS`, with the errno in the key.
 #[map]
@@ -131,7 +130,7 @@ pub(crate) static VERB_ERROR_INDEX: HashMap<VerbErrorKey, u32> =
 
 /// Free places of `VERB_ERRORS`, as `FREE_VERBS` has those of `VERBS`.
 #[map]
-pub(crate) static FREE_VERB_ERRORS: Stack<u32> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
+pub(crate) static FREE_VERB_ERRORS: Stack<u64> = Stack::with_max_entries(VERB_ERROR_ENTRIES, 0);
 
 /// What the programs know about a QP, by its address. Only one QP of all devices has an address at a time:
 /// the entry goes when the QP is destroyed, and the value has the time at which a program first saw the QP.
@@ -187,9 +186,9 @@ pub(crate) static QP_SLOTS: Array<QpSlot> = Array::with_max_entries(SET_AT_LOAD,
 #[map]
 pub(crate) static QP_PATHS: Array<QpPath> = Array::with_max_entries(SET_AT_LOAD, 0);
 
-/// Slots that no QP has had yet, the lowest on top. User space fills it at load.
+/// Slots that no QP has had yet, as ranges. User space fills it at load.
 #[map]
-pub(crate) static FREE_SLOTS: Stack<u32> = Stack::with_max_entries(SET_AT_LOAD, 0);
+pub(crate) static FREE_SLOTS: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
 /// Slots of destroyed QPs, the oldest first. One is free again once user space has read and zeroed it. Slots
 /// that were taken and not used are here too.

@@ -2,7 +2,7 @@
 
 use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
 
-use crate::{emit::send_for, maps::QpKnown, share::caller, task::stamp_known};
+use crate::{emit::send_quietly, maps::QpKnown, share::caller, task::stamp_known};
 
 /// The process to whose share of the ring buffer a QP's records count: its owner, because asynchronous events
 /// run in kernel workers. If a kernel consumer owns the QP, it is the current process.
@@ -38,11 +38,11 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
     record.owner_start_ns = known.owner_start_ns;
 }
 
-/// Reports that a QP moves and no slot is left for it. Called on the data path.
+/// Reports that a QP moves and no slot is left for it. Called on the data path, so it does not wake the
+/// reader.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_for(
-        true,
+    send_quietly(
         || owner(known),
         |record: &mut QpRecord| {
             describe(record, kind::QP_UNCOUNTED, qp, known);

@@ -7,6 +7,7 @@ use rdmatop_common::counters::place::UNCOUNTED;
 use crate::{
     maps::{FREE_SLOTS, QP_SLOTS, USED_SLOTS},
     offsets::EAGER_SLOTS,
+    pool,
 };
 
 /// Whether user space has read and zeroed a slot.
@@ -54,33 +55,25 @@ pub(crate) extern "C" fn take_slot(moving: u64) -> u64 {
             None
         }
     };
-    let unused = || {
-        // The numbers ascend, so a top above the limit means that none below it is left.
-        let Ok(Some(top)) = FREE_SLOTS.peek() else {
-            return None;
-        };
-        if top < limit {
-            FREE_SLOTS.pop().ok().flatten()
-        } else {
-            None
-        }
-    };
-    let slot = reused().or_else(unused).or_else(|| {
-        // No unused slot is left. User space frees slots in an order that differs a little from that of
-        // the queue, so try several.
-        for _ in 0..4 {
-            if moving != 0
-                && let Some(slot) = reuse(limit)
-            {
-                return Some(slot);
+    let slot = reused()
+        .or_else(|| pool::take_below(&FREE_SLOTS, limit))
+        .or_else(|| {
+            // No unused slot is left. User space frees slots in an order that differs a little from that of
+            // the queue, so try several.
+            for _ in 0..4 {
+                if moving != 0
+                    && let Some(slot) = reuse(limit)
+                {
+                    return Some(slot);
+                }
             }
-        }
-        None
-    });
+            None
+        });
     u64::from(slot.unwrap_or(UNCOUNTED))
 }
 
-/// Puts back a slot that was taken and not used. The queue has room for every slot.
+/// Puts back a slot that was taken and not used. It goes to the queue, also where it came from the stack: the
+/// queue has room for every slot, but the stack would have none after a thousand that came from the queue.
 #[inline(always)]
 pub(crate) fn give_back(number: u32) {
     let _ = USED_SLOTS.push(number, 0);

@@ -10,6 +10,7 @@ use crate::{
         VERB_INDEX, VERB_REST, VERBS, VerbCall,
     },
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_DEVX, counts, get, read},
+    pool,
     share::{caller, is_over_budget},
     task::{device, now, stamp},
     words::add,
@@ -111,14 +112,14 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
 fn entry_of<K: Copy + FromZeros, E>(
     index: &HashMap<K, u32>,
     array: &Array<E>,
-    free: &Stack<u32>,
+    free: &Stack<u64>,
     key: &K,
 ) -> Option<*mut E> {
     if let Some(number) = index.get_ptr(key) {
         // SAFETY: the map checked the pointer.
         return array.get_ptr_mut(unsafe { *number });
     }
-    let entry = free.pop().ok().flatten().and_then(|number| {
+    let entry = pool::take(free).and_then(|number| {
         let entry = array.get_ptr_mut(number)?;
         // SAFETY: the map checked the pointer, and nobody else has this entry.
         unsafe { *entry.cast::<K>() = *key };
@@ -127,7 +128,7 @@ fn entry_of<K: Copy + FromZeros, E>(
         }
         // SAFETY: as above.
         unsafe { *entry.cast::<K>() = K::new_zeroed() };
-        let _ = free.push(number, 0);
+        pool::give_back(free, number);
         // Another CPU was first, or there is no room.
         // SAFETY: the map checked the pointer.
         array.get_ptr_mut(unsafe { *index.get_ptr(key)? })

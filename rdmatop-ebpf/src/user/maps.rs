@@ -5,7 +5,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, Queue, Stack},
 };
-use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp};
+use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS, UserHits, UserQp, free};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
@@ -27,9 +27,9 @@ pub(crate) static USER_SLOTS: Array<QpSlot> = Array::with_max_entries(QPS, MMAPA
 #[map]
 pub(crate) static USER_QPS: Array<UserQp> = Array::with_max_entries(QPS, MMAPABLE);
 
-/// Numbers of `USER_SLOTS` that no QP has had yet, the lowest on top. User space fills it at load.
+/// Numbers of `USER_SLOTS` that no QP has had yet, as ranges. User space fills it at load.
 #[map]
-pub(crate) static FREE_USER: Stack<u32> = Stack::with_max_entries(QPS, 0);
+pub(crate) static FREE_USER: Stack<u64> = Stack::with_max_entries(free::STACK, 0);
 
 /// Numbers of destroyed QPs, the oldest first. A number is free again once user space has read and zeroed its
 /// slot. Numbers that were taken and not used are here too.

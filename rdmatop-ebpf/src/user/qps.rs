@@ -14,6 +14,7 @@ use crate::{
     emit::lost,
     maps::{NOEXIST, enabled},
     offsets::{OFF_QP_SRQ, OFF_QP_UOBJECT, OFF_UOBJECT_HANDLE, get, get_or_zero},
+    pool,
     share::caller,
     slots,
     task::{call_key, now},
@@ -75,7 +76,7 @@ fn take() -> Option<u32> {
         let _ = USED_USER.push(number, 0);
     }
     // Every number on the stack has its place in all the arrays.
-    FREE_USER.pop().ok().flatten()
+    pool::take(&FREE_USER)
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all
@@ -167,7 +168,7 @@ pub(crate) fn seen(qp: u64, modifies: bool) -> Option<()> {
             // There is no room: the QP's counts stay unknown.
             missed();
         }
-        // The queue has room for every number.
+        // The queue has room for every number; the stack has not, if they come from the queue.
         let _ = USED_USER.push(number, 0);
         return None;
     }

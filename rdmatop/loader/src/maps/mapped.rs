@@ -1,21 +1,21 @@
 //! Array maps that are mapped into rdmatop's memory, so that reads and writes need no system call.
 
 use std::{
-    borrow::{Borrow, BorrowMut},
+    borrow::Borrow,
     num::NonZeroUsize,
     ops::Range,
     os::fd::AsFd,
     ptr::{NonNull, read_volatile},
 };
 
-use aya::maps::{Map, MapData, MapError, Stack};
+use aya::maps::{Map, MapError, Stack};
+use rdmatop_common::counters::free;
 use rustix::{
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::maps::unpreempted::Unpreempted;
 use rdmatop_sources::limits;
 
 /// Why an array cannot be read.
@@ -137,59 +137,94 @@ const LOOKAHEAD: u32 = 16;
 /// many holes side by side are wider than [`LOOKAHEAD`].
 const WHOLE_EVERY: u32 = 16;
 
-/// The numbers of an array that have ever been in use: those below `high`.
-#[derive(Debug)]
-pub(crate) struct UsedNumbers {
+/// Numbers `first..end` of an array, of which `first..high` have ever been in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UsedRange {
     high: u32,
-    count: u32,
+    first: u32,
+    end: u32,
+}
+
+/// The numbers of an array that have ever been in use.
+#[derive(Debug)]
+pub(crate) struct UsedRanges {
+    ranges: Vec<UsedRange>,
     looks: u32,
 }
 
-impl UsedNumbers {
-    /// Of an array of `count` elements.
-    pub(crate) const fn of(count: u32) -> Self {
+impl UsedRanges {
+    /// Divides all numbers below `count` into the same ranges that the kernel side starts with.
+    pub(crate) fn of(count: u32) -> Self {
+        let range = |(first, end)| UsedRange {
+            high: first,
+            first,
+            end,
+        };
         Self {
-            high: 0,
-            count,
+            ranges: free::ranges(count).map(range).collect(),
             looks: 0,
         }
     }
 
-    /// Passes all numbers below `count` to the kernel side, the lowest on top.
-    pub(crate) fn fill(free: &mut Stack<impl BorrowMut<MapData>, u32>, count: u32) -> Result<Self, MapError> {
-        // Another session may be counting at this moment.
-        let _unpreempted = Unpreempted::begin();
-        for number in (0..count).rev() {
-            free.push(number, 0)?;
+    /// Passes all numbers below `count` to the kernel side, the lowest range on top.
+    pub(crate) fn fill(
+        free: &mut Stack<impl std::borrow::BorrowMut<aya::maps::MapData>, u64>,
+        count: u32,
+    ) -> Result<Self, MapError> {
+        let used_ranges = Self::of(count);
+        for range in used_ranges.ranges.iter().rev() {
+            free.push(free::pack(range.first, range.end), 0)?;
         }
-        Ok(Self::of(count))
+        Ok(used_ranges)
     }
 
-    /// Whether `number` or a higher one has been in use, as of the last look.
-    pub(super) const fn goes_beyond(&self, number: u32) -> bool {
-        self.high > number
+    /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::numbers`].
+    pub(super) fn goes_beyond(&self, number: u32) -> bool {
+        self.ranges
+            .iter()
+            .any(|range| range.high > range.first && range.high > number)
     }
 
     /// Returns the numbers that may be in use.
-    pub(crate) fn numbers(&mut self, in_use: impl Fn(u32) -> bool) -> Range<u32> {
+    pub(crate) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
+        self.ranges(in_use).flatten()
+    }
+
+    /// Returns the same numbers as [`UsedRanges::numbers`], as ranges.
+    pub(super) fn ranges<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
         self.looks = self.looks.wrapping_add(1);
         let whole = self.looks.is_multiple_of(WHOLE_EVERY);
         self.search(in_use, if whole { u32::MAX } else { LOOKAHEAD })
     }
 
-    /// As [`UsedNumbers::numbers`], but never looks at all entries: the reader of records calls this often.
-    pub(super) fn near(&mut self, in_use: impl Fn(u32) -> bool) -> Range<u32> {
+    /// As [`UsedRanges::ranges`], but never looks at all entries: the reader of records calls this often.
+    pub(super) fn near<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
         self.search(in_use, LOOKAHEAD)
     }
 
-    fn search(&mut self, in_use: impl Fn(u32) -> bool, ahead: u32) -> Range<u32> {
-        while let Some(beyond) = (self.high..self.count.min(self.high.saturating_add(ahead)))
-            .rev()
-            .find(|number| in_use(*number))
-        {
-            self.high = beyond + 1;
+    fn search<F: Fn(u32) -> bool>(
+        &mut self,
+        in_use: F,
+        ahead: u32,
+    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+        for range in &mut self.ranges {
+            while let Some(beyond) = (range.high..range.end.min(range.high.saturating_add(ahead)))
+                .rev()
+                .find(|number| in_use(*number))
+            {
+                range.high = beyond + 1;
+            }
         }
-        0..self.high
+        self.ranges
+            .clone()
+            .into_iter()
+            .map(|range| range.first..range.high)
     }
 }
 
@@ -199,16 +234,19 @@ mod tests {
 
     #[test]
     fn numbers_in_use_are_found_past_one_that_is_not_written_yet() {
-        let mut used_numbers = UsedNumbers::of(1600);
-        let used = [0, 2, 2 + LOOKAHEAD];
-        let is_used = |number| used.contains(&number);
-        assert_eq!(used_numbers.numbers(is_used), 0..3 + LOOKAHEAD);
+        // Ranges of 100.
+        let mut used_ranges = UsedRanges::of(1600);
+        let used = [0, 2, 200, 201, 202 + 12];
+        let found: Vec<u32> = used_ranges.numbers(|number| used.contains(&number)).collect();
+        assert_eq!(found, (0..3).chain(200..215).collect::<Vec<_>>());
         // A number that was in use once is always listed.
-        assert_eq!(used_numbers.numbers(|_| false), 0..3 + LOOKAHEAD);
-        assert!(used_numbers.goes_beyond(2 + LOOKAHEAD) && !used_numbers.goes_beyond(3 + LOOKAHEAD));
+        assert_eq!(used_ranges.numbers(|_| false).count(), 18);
+        assert!(
+            used_ranges.goes_beyond(214) && !used_ranges.goes_beyond(215),
+            "ranges that nobody used end there"
+        );
         // Behind a wide hole, too, if not at once.
-        assert_eq!(used_numbers.near(|number| number == 299).end, 3 + LOOKAHEAD);
-        let looks = (0..WHOLE_EVERY).map(|_| used_numbers.numbers(|number| number == 299).end);
-        assert!(looks.collect::<Vec<_>>().contains(&300));
+        let looks = (0..WHOLE_EVERY).map(|_| used_ranges.numbers(|number| number == 299).last());
+        assert!(looks.collect::<Vec<_>>().contains(&Some(299)));
     }
 }

@@ -19,19 +19,22 @@ use rdmatop_model::input::SeenByPrograms;
 /// The offset that is known only if the driver works in softirqs.
 const TASKLETS: &str = "OFF_RXE_TASK_TASKLET";
 
-/// Whether the programs keep both counts. `unknown`: the readings that are unknown for each provider that is
-/// counted.
-pub(crate) fn is_compared(resolved: &ResolvedOffsets, unknown: &[(u32, u32)]) -> bool {
-    const BOTH: u32 = slot_flag::NO_CQES | slot_flag::NO_RETRANSMITS;
-    let of_rxe = |(flag, unknown): &(u32, u32)| *flag == slot_flag::provider::RXE && unknown & BOTH == 0;
-    resolved.has(TASKLETS) && unknown.iter().any(of_rxe)
+/// Whether the programs count packets and receives, each for itself. `unknown`: the readings that are unknown
+/// for each provider that is counted.
+pub(crate) fn compared(resolved: &ResolvedOffsets, unknown: &[(u32, u32)]) -> [bool; 2] {
+    let of_rxe = unknown.iter().find(|(flag, _)| *flag == slot_flag::provider::RXE);
+    let lacks = of_rxe
+        .filter(|_| resolved.has(TASKLETS))
+        .map(|(_, unknown)| *unknown);
+    [slot_flag::NO_RETRANSMITS, slot_flag::NO_CQES].map(|flag| lacks.is_some_and(|lacks| lacks & flag == 0))
 }
 
-pub(super) struct RxeCounts(Mapped<RxeSeen>);
+/// The counts, and which of them are kept.
+pub(super) struct RxeCounts(Mapped<RxeSeen>, [bool; 2]);
 
 impl RxeCounts {
-    pub(crate) fn open(seen: Map) -> Result<Self, MappedError> {
-        Ok(Self(Mapped::open(seen, map::RXE_SEEN)?))
+    pub(crate) fn open(seen: Map, kept: [bool; 2]) -> Result<Self, MappedError> {
+        Ok(Self(Mapped::open(seen, map::RXE_SEEN)?, kept))
     }
 
     /// The counts of session `session`, at `mono_ns`.
@@ -46,8 +49,8 @@ impl RxeCounts {
         SeenByPrograms {
             session,
             mono_ns,
-            packets: Some(packets),
-            receives: Some(receives),
+            packets: self.1[0].then_some(packets),
+            receives: self.1[1].then_some(receives),
         }
     }
 }

@@ -11,7 +11,7 @@ use aya::maps::{Map, MapData, Stack};
 use rdmatop_common::counters::{QpSlot, place, slot_flag};
 use zerocopy::FromZeros as _;
 
-use crate::maps::mapped::{Mapped, MappedError, UsedNumbers};
+use crate::maps::mapped::{Mapped, MappedError, UsedRanges};
 
 /// The most final counts of destroyed QPs to keep for the next sweep when slots are scarce: 7 MB. If more QPs
 /// end between two samples, slots run out, and the kernel side counts the QPs that find none.
@@ -39,7 +39,7 @@ const SETTLED: u64 = 1 << 63;
 /// The mapped array.
 pub struct SlotMap {
     array: Mapped<QpSlot>,
-    used_numbers: UsedNumbers,
+    used_ranges: UsedRanges,
     /// By slot number, up to the highest that was in use.
     seen: Vec<LastReading>,
     posts: Posts,
@@ -91,11 +91,11 @@ impl SlotMap {
         name: &'static str,
         unknown: Vec<(u32, u32)>,
     ) -> Result<Self, MappedError> {
-        let mut free: Stack<&mut MapData, u32> =
+        let mut free: Stack<&mut MapData, u64> =
             Stack::try_from(free).map_err(|_| MappedError::NoMap(name))?;
         let array = Mapped::open(slots, name)?;
         Ok(Self {
-            used_numbers: UsedNumbers::fill(&mut free, array.count())?,
+            used_ranges: UsedRanges::fill(&mut free, array.count())?,
             array,
             seen: Vec::new(),
             posts: Posts::default(),
@@ -129,12 +129,12 @@ impl SlotMap {
         let array = &self.array;
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let numbers = self.used_numbers.near(in_use);
-        if !self.used_numbers.goes_beyond(place::eager(self.capacity())) {
+        let ranges = self.used_ranges.near(in_use);
+        if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
             return false;
         }
         let mut ended = Vec::new();
-        for number in numbers {
+        for number in ranges.flatten() {
             // SAFETY: the number is inside the mapping; the kernel side writes each word whole.
             let flags = unsafe { read_volatile(&raw const (*array.at(number)).flags) };
             if flags & slot_flag::DESTROYED != 0 {
@@ -179,44 +179,49 @@ impl SlotMap {
         let array = &self.array;
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let numbers = self.used_numbers.numbers(in_use);
-        if self.seen.len() < numbers.end as usize {
-            self.seen.resize(numbers.end as usize, LastReading::default());
-        }
-        for (number, seen) in numbers.zip(&mut self.seen) {
-            let place = array.at(number);
-            // SAFETY: the slot is inside the mapping; the kernel side writes each word whole.
-            let (qp, born_ns, flags) = unsafe { head(place) };
-            if qp == 0 {
-                continue;
+        let ranges = self.used_ranges.ranges(in_use);
+        for numbers in ranges.filter(|numbers| !numbers.is_empty()) {
+            if self.seen.len() < numbers.end as usize {
+                self.seen.resize(numbers.end as usize, LastReading::default());
             }
-            let destroyed = flags & slot_flag::DESTROYED != 0;
-            // Sum before the copy: a count that changes in between changes the sum of the next sweep.
-            let sum = sum(place);
-            let unchanged = seen.born == born_ns | SETTLED && seen.sum == sum;
-            if !destroyed && (unchanged || !wanted(number, born_ns)) {
-                continue;
-            }
-            let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
-            let settled = if moved { 0 } else { SETTLED };
-            *seen = LastReading {
-                born: born_ns | settled,
-                sum,
-            };
-            // The flags were read before this. If they have DESTROYED, everything that is copied now is
-            // final. If not, the kernel side may change counters during the copy.
-            fence(Ordering::Acquire);
-            let copy = if destroyed {
-                *seen = LastReading::default();
-                last(array, number)
-            } else {
-                QpSlot {
-                    flags,
-                    ..not_behind(array.read(number))
+            for number in numbers {
+                let place = array.at(number);
+                let Some(seen) = self.seen.get_mut(number as usize) else {
+                    break;
+                };
+                // SAFETY: the slot is inside the mapping; the kernel side writes each word whole.
+                let (qp, born_ns, flags) = unsafe { head(place) };
+                if qp == 0 {
+                    continue;
                 }
-            };
-            self.posts.add(number, &copy);
-            give(number, marked(copy, &self.unknown));
+                let destroyed = flags & slot_flag::DESTROYED != 0;
+                // Sum before the copy: a count that changes in between changes the sum of the next sweep.
+                let sum = sum(place);
+                let unchanged = seen.born == born_ns | SETTLED && seen.sum == sum;
+                if !destroyed && (unchanged || !wanted(number, born_ns)) {
+                    continue;
+                }
+                let moved = seen.born & !SETTLED != born_ns || seen.sum != sum;
+                let settled = if moved { 0 } else { SETTLED };
+                *seen = LastReading {
+                    born: born_ns | settled,
+                    sum,
+                };
+                // The flags were read before this. If they have DESTROYED, everything that is copied now is
+                // final. If not, the kernel side may change counters during the copy.
+                fence(Ordering::Acquire);
+                let copy = if destroyed {
+                    *seen = LastReading::default();
+                    last(array, number)
+                } else {
+                    QpSlot {
+                        flags,
+                        ..not_behind(array.read(number))
+                    }
+                };
+                self.posts.add(number, &copy);
+                give(number, marked(copy, &self.unknown));
+            }
         }
     }
 }

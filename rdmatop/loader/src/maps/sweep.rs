@@ -90,8 +90,11 @@ impl Maps {
             verbs_told: false,
             slots_at: None,
             skips: Skips::new(session.watched()),
-            seen: match session.take_map(map::RXE_SEEN).filter(|_| session.compares) {
-                Some(seen) => Some(RxeCounts::open(seen)?),
+            seen: match session
+                .take_map(map::RXE_SEEN)
+                .filter(|_| session.compares != [false; 2])
+            {
+                Some(seen) => Some(RxeCounts::open(seen, session.compares)?),
                 None => None,
             },
             work: match session

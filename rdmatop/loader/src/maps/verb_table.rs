@@ -10,13 +10,13 @@ use std::{
 
 use aya::maps::{Map, MapData, Stack};
 use aya_obj::generated::bpf_cmd;
-use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats};
+use rdmatop_common::counters::{VerbEntry, VerbErrorEntry, VerbErrorKey, VerbKey, VerbStats, free};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::{
     load::sys::{empty, raw_bpf},
     maps::{
-        mapped::{Mapped, MappedError, UsedNumbers},
+        mapped::{Mapped, MappedError, UsedRanges},
         unpreempted::Unpreempted,
     },
 };
@@ -66,10 +66,10 @@ pub(super) type Changed<T> = (Vec<T>, Vec<<T as Entry>::Key>);
 
 pub(super) struct Table<T: Entry> {
     array: Mapped<T>,
-    used_numbers: UsedNumbers,
+    used_ranges: UsedRanges,
     /// The hash table that leads to the entries.
     index: MapData,
-    free: Stack<MapData, u32>,
+    free: Stack<MapData, u64>,
     /// Entries whose keys have been removed, so that the kernel side no longer finds them. The next read
     /// frees them: by then all programs that had found one before have ended.
     leaving: Vec<(u32, T::Key)>,
@@ -89,7 +89,7 @@ impl<T: Entry> Table<T> {
         };
         let array = Mapped::open(array, name)?;
         Ok(Self {
-            used_numbers: UsedNumbers::fill(&mut free, array.count())?,
+            used_ranges: UsedRanges::fill(&mut free, array.count())?,
             array,
             index,
             free,
@@ -108,7 +108,7 @@ impl<T: Entry> Table<T> {
         let (mut changed, gone) = (Vec::new(), self.free_left());
         let array = &self.array;
         let mut used: Vec<(u32, u64)> = self
-            .used_numbers
+            .used_ranges
             .numbers(|number| heads(array, number).0 != 0)
             .map(|number| (number, heads(array, number)))
             .filter(|(_, (pid, count))| *pid != 0 && *count != 0)
@@ -171,7 +171,7 @@ impl<T: Entry> Table<T> {
                 fence(Ordering::Release);
             }
             // The stack has room for every number.
-            let _ = self.free.push(number, 0);
+            let _ = self.free.push(free::pack(number, number + 1), 0);
         }
         gone
     }

@@ -128,13 +128,17 @@ pub(crate) fn causes_or_no_btf(outcomes: &[Outcome], problems: &[String], masked
     let is_blind = |outcome: &&Outcome| no_btf(outcome) || uncounted && hot(outcome);
     let (blind, others): (Vec<_>, Vec<_>) = outcomes.iter().partition(is_blind);
     let programs = blind.iter().map(|outcome| outcome.hook.program.to_owned());
-    let first = Cause {
-        id: CauseId::NoBtf,
-        concerns: Concerns::Programs(programs.collect()),
-        what: "Not seen by eBPF: QPs with their owners, states and bytes".into(),
-        why: problem.clone(),
-        remedy: "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf".into(),
+    let concerns = Concerns::Programs(programs.collect());
+    let remedy = "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf";
+    let first = if masked {
+        for_the_user(Obstacle::new(CauseId::NoBtf, "", ""), masked)
+    } else {
+        Obstacle::new(CauseId::NoBtf, problem.clone(), remedy)
     };
+    let first = first.takes(
+        "Not seen by eBPF: QPs with their owners, states and bytes",
+        concerns,
+    );
     let others: Vec<_> = others.into_iter().cloned().collect();
     [first].into_iter().chain(causes(&others, masked)).collect()
 }

@@ -3,7 +3,7 @@
 //! The kernel charges a map to the cgroup of the process that makes it (Linux 5.11 and later). If a map takes
 //! the last byte of the cgroup, the OOM killer ends rdmatop at its next page fault.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{limits, root::Root};
@@ -15,32 +15,79 @@ const START: u64 = 15 << 20;
 /// Bytes of the maps for QPs that [`START`] includes: more than the smallest maps take.
 const INCLUDED: u64 = 2 << 20;
 
-/// Names in `memory.stat` of page cache, which the kernel frees before it refuses memory.
-const CACHE: [&str; 2] = ["inactive_file", "active_file"];
+/// A limit from here on means "no limit": version 1 of cgroups writes that as a large number.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// The files of a version of cgroups (cgroups(7)).
+struct Files {
+    /// Whether a line of `/proc/self/cgroup` with these controllers is about this version.
+    is_of: fn(&str) -> bool,
+    mount: &'static str,
+    limit: &'static str,
+    usage: &'static str,
+    /// Names in `memory.stat` of page cache, which the kernel frees before it refuses memory.
+    cache: [&'static str; 2],
+}
+
+const VERSIONS: [Files; 2] = [
+    Files {
+        is_of: str::is_empty,
+        mount: "fs/cgroup",
+        limit: "memory.max",
+        usage: "memory.current",
+        cache: ["inactive_file", "active_file"],
+    },
+    Files {
+        is_of: |controllers| controllers.split(',').any(|name| name == "memory"),
+        mount: "fs/cgroup/memory",
+        limit: "memory.limit_in_bytes",
+        usage: "memory.usage_in_bytes",
+        cache: ["total_inactive_file", "total_active_file"],
+    },
+];
 
 /// The limit in one directory less the memory in use. `None` without a limit.
-fn left_in(root: &Root, dir: &Path) -> Option<u64> {
-    let limit = root.number(&dir.join("memory.max"))?;
-    let usage = root.number(&dir.join("memory.current"))?;
+fn left_in(root: &Root, dir: &Path, files: &Files) -> Option<u64> {
+    let limit = root.line(&dir.join(files.limit))?.parse::<u64>().ok()?;
+    if limit >= NO_LIMIT {
+        return None;
+    }
+    let usage = root.number(&dir.join(files.usage))?;
     let stat = root.bytes(&dir.join("memory.stat"), 16 << 10).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
-    let lines = stat.lines().filter_map(|line| line.split_once(' '));
-    let cache: u64 = lines
-        .filter(|(name, _)| CACHE.contains(name))
+    let cache: u64 = stat
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, _)| files.cache.contains(name))
         .filter_map(|(_, bytes)| bytes.parse::<u64>().ok())
         .sum();
     Some(limit.saturating_sub(usage.saturating_sub(cache)))
 }
 
-/// Bytes left in rdmatop's cgroup and those above it; `None` without a limit, and with version 1 of cgroups.
+/// Bytes left in rdmatop's cgroup and those above it; `None` without a limit.
 fn left(root: &Root) -> Option<u64> {
     let own = root.bytes(&root.proc("self/cgroup"), 16 << 10)?;
     let own = String::from_utf8_lossy(&own);
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // In a container with a cgroup namespace the path is `/`, and that is the directory mounted there.
-    let dirs = Path::new(path.trim_start_matches('/')).ancestors();
-    let dirs = dirs.map(|dir| root.sys("fs/cgroup").join(dir));
-    dirs.filter_map(|dir| left_in(root, &dir)).min()
+    let mut least = None;
+    for line in own.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let Some(files) = VERSIONS.iter().find(|files| (files.is_of)(controllers)) else {
+            continue;
+        };
+        // In a container with a cgroup namespace the path is `/`, and that is the directory mounted there.
+        for dir in Path::new(path.trim_start_matches('/')).ancestors() {
+            let dir: PathBuf = root.sys(files.mount).join(dir);
+            let here = left_in(root, &dir, files);
+            least = match (least, here) {
+                (Some(least), Some(here)) => Some(u64::min(least, here)),
+                (least, here) => least.or(here),
+            };
+        }
+    }
+    least
 }
 
 /// Whether rdmatop's cgroup has enough memory left to load the programs, with maps that take `bytes`. Without
@@ -125,5 +172,38 @@ mod tests {
         let (_dir, root) = machine("0::/\n", &[]);
         assert_eq!(left(&root), None);
         assert!(can_start(&root, u64::MAX).is_ok());
+        let (_dir, root) = machine(
+            "4:cpu,memory:/\n0::/\n",
+            &[
+                (
+                    "sys/fs/cgroup/memory/memory.limit_in_bytes",
+                    (i64::MAX - 4095).to_string(),
+                ),
+                ("sys/fs/cgroup/memory/memory.usage_in_bytes", MIB.to_string()),
+            ],
+        );
+        assert_eq!(left(&root), None);
+    }
+
+    #[test]
+    fn version_one_is_read_too() {
+        let (_dir, root) = machine(
+            "7:devices:/x\n4:cpu,memory:/job\n",
+            &[
+                (
+                    "sys/fs/cgroup/memory/job/memory.limit_in_bytes",
+                    (64 * MIB).to_string(),
+                ),
+                (
+                    "sys/fs/cgroup/memory/job/memory.usage_in_bytes",
+                    (60 * MIB).to_string(),
+                ),
+                (
+                    "sys/fs/cgroup/memory/job/memory.stat",
+                    format!("total_inactive_file {MIB}\n"),
+                ),
+            ],
+        );
+        assert_eq!(left(&root), Some(5 * MIB));
     }
 }

@@ -51,8 +51,8 @@ pub struct Session {
     pub(super) user: Option<Result<UserPath, Cause>>,
     /// Probes on programs make records of work requests.
     follows_user_work: bool,
-    /// SoftRoCE's programs count for the comparison with the driver.
-    pub(super) compares: bool,
+    /// Whether the programs of SoftRoCE count packets and receives for the comparison with the driver.
+    pub(super) compares: [bool; 2],
     /// Attached programs; dropping them detaches them.
     programs: Vec<AttachedProgram>,
 }

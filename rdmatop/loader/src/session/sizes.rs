@@ -98,7 +98,6 @@ impl Sizes {
             (map::QPN_INDEX, self.known),
             (map::QP_SLOTS, self.slots),
             (map::QP_PATHS, self.slots),
-            (map::FREE_SLOTS, self.slots),
             (map::USED_SLOTS, self.slots),
             (map::QUEUE_SLOTS, self.slots.saturating_mul(2)),
         ]

@@ -20,7 +20,7 @@ use crate::{
         object::{self, Object},
         program_log,
     },
-    maps::{rxe_seen::is_compared, slots::SlotMap, unpreempted::Unpreempted},
+    maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
     plan::{
         self, Facts, Outcome,
@@ -181,7 +181,7 @@ impl Attached<'_> {
             .and_then(|first| program_log::of(&maps, &first.program));
         let masked = !resolved.paths.btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
-        let compares = is_compared(&resolved.offsets, &unknown);
+        let compares = rxe_seen::compared(&resolved.offsets, &unknown);
         let mut slots = None;
         if !datapaths.is_empty()
             && let (Some(array), Some(mut free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))

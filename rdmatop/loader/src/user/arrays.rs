@@ -9,7 +9,7 @@ use rdmatop_common::counters::{QpSlot, UserHits, UserQp, slot_flag};
 use zerocopy::FromZeros as _;
 
 use super::{owners::Owners, probed::Process};
-use crate::maps::mapped::{Mapped, UsedNumbers};
+use crate::maps::mapped::{Mapped, UsedRanges};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotQp {
@@ -32,17 +32,17 @@ pub(super) struct Arrays {
     /// More counters of the QPs in `slots`.
     qps: Mapped<UserQp>,
     hits: Mapped<UserHits>,
-    used_numbers: UsedNumbers,
+    used_ranges: UsedRanges,
 }
 
 impl Arrays {
     pub(super) fn new(slots: Mapped<QpSlot>, qps: Mapped<UserQp>, hits: Mapped<UserHits>) -> Self {
-        let used_numbers = UsedNumbers::of(slots.count());
+        let used_ranges = UsedRanges::of(slots.count());
         Self {
             slots,
             qps,
             hits,
-            used_numbers,
+            used_ranges,
         }
     }
 
@@ -74,7 +74,7 @@ impl Arrays {
             }
             (qp != 0 && of.is_none_or(|pid| pid == slot_qp.owner.pid)).then_some(slot_qp)
         };
-        let qps = self.used_numbers.numbers(in_use).filter_map(read).collect();
+        let qps = self.used_ranges.numbers(in_use).filter_map(read).collect();
         owners.seen();
         qps
     }

@@ -30,7 +30,7 @@ use std::{
 
 use aya::maps::{HashMap as AyaHashMap, Map, MapData, Stack};
 use rdmatop_common::{
-    counters::{QpSlot, UserHits, UserQp, slot_flag},
+    counters::{QpSlot, UserHits, UserQp, free, slot_flag},
     names::map,
 };
 
@@ -224,9 +224,10 @@ fn unjudged(slot: &QpSlot) -> QpSlot {
 
 /// Takes a number for rdmatop's own QP, to which only [`Sample`] posts. Its slot shows as free.
 fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
-    let mut free: Stack<MapData, u32> =
+    let mut free: Stack<MapData, u64> =
         Stack::try_from(free).map_err(|_| MappedError::NoMap(map::FREE_USER))?;
-    let first = free.pop(0)?;
+    let (first, end) = free::unpack(free.pop(0)?);
+    free.push(free::pack(first + 1, end), 0)?;
     let mut index: AyaHashMap<MapData, [u64; 2], u32> =
         AyaHashMap::try_from(index).map_err(|_| MappedError::NoMap(map::USER_INDEX))?;
     // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.

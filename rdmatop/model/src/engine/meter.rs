@@ -150,6 +150,12 @@ impl Meter {
         Some(self.from).filter(|at| at.mono_ns == self.at_ns)
     }
 
+    /// Takes over the total, not the speed, of a row that turned out to be the same object.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.total = self.total.saturating_add(other.total);
+        self.short |= other.short;
+    }
+
     /// In the time up to `at` it may have counted, and how much is not known.
     pub(super) fn skip(&mut self, at: impl Into<ReadAt>) {
         let at = at.into();

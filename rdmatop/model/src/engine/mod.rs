@@ -14,7 +14,7 @@ use rdmatop_common::event::{Record, kind};
 use super::{
     event::Event,
     findings::{Change, Limits},
-    input::{EbpfState, Input, Now, Timed},
+    input::{EbpfState, Input, Now, ProcessFacts, Timed},
     snapshot::{Facts, Snapshot},
 };
 
@@ -249,7 +249,7 @@ impl Engine {
             Input::Process(facts) => {
                 let users = &mut self.snapshots.shares.users;
                 if let Some(facts) = users.learn(*facts, &self.machine.processes) {
-                    self.machine.processes.learn(&facts, now_ns);
+                    self.learn(&facts, now_ns);
                 }
             }
             Input::ProcessGone { pid, start_ticks } => {
@@ -272,6 +272,13 @@ impl Engine {
             Input::SlowProcesses(notes) => self.readings.slow_processes = notes,
             Input::RoundHangs(cause) => self.readings.hangs = cause.map(|cause| *cause),
             Input::Health(sample) => self.readings.apply(*sample, &self.programs.ebpf),
+        }
+    }
+
+    /// Folds in what /proc says of a process.
+    fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
+        if let Some((from, to)) = self.machine.processes.learn(facts, now_ns) {
+            self.verbs.rename(from, to);
         }
     }
 
@@ -307,7 +314,7 @@ impl Engine {
         let now_ns = now.mono_ns;
         self.machine.processes.count_again(now_ns);
         for facts in self.snapshots.shares.users.take_met(&self.machine.processes) {
-            self.machine.processes.learn(&facts, now_ns);
+            self.learn(&facts, now_ns);
         }
         let Self {
             machine,

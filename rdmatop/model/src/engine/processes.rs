@@ -271,8 +271,9 @@ impl Processes {
         owner
     }
 
-    /// Folds in what /proc said.
-    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) {
+    /// Folds in what /proc said. Returns two rows that are one process: the first is gone, and what counts
+    /// calls is to be the second's.
+    pub(super) fn learn(&mut self, facts: &ProcessFacts, now_ns: u64) -> Option<(u64, u64)> {
         let mut uid = match self.holder(facts.pid) {
             Some(uid) => uid,
             None => self.add_user(facts.pid, None),
@@ -281,13 +282,14 @@ impl Processes {
         let started = holder.and_then(|process| process.start_ticks);
         let has_qps = holder.is_some_and(|process| !process.qps.is_empty() || process.flow.is_some());
         let known = self.find(facts.pid, facts.start_ticks);
+        let mut joined = None;
         match (started, known) {
             (Some(ticks), _) if ticks > facts.start_ticks => {
                 // The number was reused since /proc was read: the facts are of one before.
                 if let Some(uid) = known {
                     self.describe(uid, facts);
                 }
-                return;
+                return None;
             }
             (Some(ticks), _) if ticks != facts.start_ticks => {
                 self.end(uid, now_ns);
@@ -295,8 +297,15 @@ impl Processes {
             }
             // The process was taken for ended, and what has only the PID for that of another one.
             (None, Some(known)) if !has_qps => {
-                self.all.remove(&uid);
+                let faults = self.all.remove(&uid).and_then(|process| process.faults);
                 self.by_pid.insert(facts.pid, known);
+                if let (Some(process), Some(faults)) = (self.all.get_mut(&known), faults) {
+                    process
+                        .faults
+                        .get_or_insert_with(|| Meter::new(0, now_ns))
+                        .join(&faults);
+                }
+                joined = Some((uid, known));
                 uid = known;
             }
             _ => {}
@@ -308,6 +317,7 @@ impl Processes {
             process.ended_ns = None;
         }
         self.wanted.retain(|pid| *pid != facts.pid);
+        joined
     }
 
     fn describe(&mut self, uid: u64, facts: &ProcessFacts) {

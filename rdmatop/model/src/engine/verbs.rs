@@ -295,6 +295,12 @@ impl Verbs {
         self.held.iter().any(|key| key.pid == pid)
     }
 
+    /// Two rows turn out to be one process.
+    pub(super) fn rename(&mut self, from: u64, to: u64) {
+        let of_it = self.rows.values_mut().filter(|calls| calls.process == from);
+        of_it.for_each(|calls| calls.process = to);
+    }
+
     /// Whether failures are counted at all.
     pub(super) fn are_counted(&self, losses: &Losses) -> bool {
         self.last_ns.is_some() && !losses.verbs_incomplete()
