@@ -124,8 +124,11 @@ fn qp(out: &mut Vec<u8>, event: &Event) {
 }
 
 fn state(out: &mut Vec<u8>, state: Option<QpState>) {
-    // Writing into memory cannot fail.
-    let _ = state.map(|state| write!(out, "{state}"));
+    let Some(state) = state else { return };
+    match state.name() {
+        Some(name) => text(out, name),
+        None => text(out, &state.to_string()),
+    }
 }
 
 /// A work request: what it is, its peer, how it ended.

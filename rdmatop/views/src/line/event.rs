@@ -40,8 +40,11 @@ fn columns(out: &mut Vec<u8>, event: &Event) {
     left(out, event.event.name(), 13);
     name(out, event.device.as_deref(), 10, DEVICE_MAX);
     right(out, event.qpn, 8);
-    let qp_type = event.qp_type.map_or_else(|| "-".to_owned(), |of| of.to_string());
-    left(out, &qp_type, 4);
+    match event.qp_type.map(|of| (of, of.name())) {
+        None => left(out, "-", 4),
+        Some((_, Some(name))) => left(out, name, 4),
+        Some((of, None)) => left(out, &of.to_string(), 4),
+    }
     right(out, event.pid, 7);
     name(out, event.comm.as_deref(), COMM, COMM);
 }

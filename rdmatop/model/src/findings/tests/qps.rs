@@ -86,7 +86,7 @@ fn a_peer_on_this_host_is_told_apart_by_whether_its_qp_is_still_there() {
     let (verdict, next) = says(&s);
     assert_eq!(
         verdict,
-        "No answer for 1 QP of ib_send_bw (PID 254) on rxe0: the peer, QP 18 of rxe0 on this host, was destroyed"
+        "No answer for 1 QP of ib_send_bw (PID 254) on rxe0: the peer, QP 18 of rxe0 on this host, was destroyed, its process lives"
     );
     assert!(next.starts_with("rdma resource show qp pid 254"), "{next}");
     s.qps.truncate(1);
