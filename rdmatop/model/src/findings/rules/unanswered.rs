@@ -97,7 +97,7 @@ pub(super) fn tell(ctx: &RuleContext<'_>, owner: &ProcessRow, qps: &[&StuckQp], 
     let (ended, again) = if owner.kernel {
         (
             "the server or target there is not running",
-            "start it; the kernel connects anew by its timeouts, and what it gave up is to be mounted or connected anew",
+            "start it: the kernel connects anew by its timeouts; given up -> mount or connect it anew",
         )
     } else {
         ("its process there has ended", "restart the job")
