@@ -169,6 +169,7 @@ fn settings(plan: &Plan) -> Settings {
     Settings {
         engine: EngineConfig {
             limits,
+            timelines: findings,
             ..EngineConfig::default()
         },
         filter: plan.filter.clone(),

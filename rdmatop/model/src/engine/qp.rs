@@ -251,6 +251,21 @@ impl Qp {
         Arc::clone(&self.row)
     }
 
+    /// A record has the state at `ts_ns`. Returns the row, to be changed. `timelines`: see `EngineConfig`.
+    pub(super) fn step(
+        &mut self,
+        state: QpState,
+        ts_ns: u64,
+        duration_ns: Option<u64>,
+        timelines: bool,
+    ) -> &mut QpRow {
+        if timelines {
+            self.enter(state, ts_ns, Source::Ebpf, duration_ns)
+        } else {
+            self.turn(state, ts_ns, Source::Ebpf)
+        }
+    }
+
     /// As [`Qp::enter`], without a step in the timeline.
     fn turn(&mut self, state: QpState, ts_ns: u64, source: Source) -> &mut QpRow {
         let is_newest = ts_ns >= self.state_ns || self.row.state.is_none();
@@ -266,13 +281,7 @@ impl Qp {
 
     /// The state at `ts_ns`; one that is older than the known state only fills the timeline. Returns the row,
     /// to be changed.
-    pub(super) fn enter(
-        &mut self,
-        state: QpState,
-        ts_ns: u64,
-        source: Source,
-        duration_ns: Option<u64>,
-    ) -> &mut QpRow {
+    fn enter(&mut self, state: QpState, ts_ns: u64, source: Source, duration_ns: Option<u64>) -> &mut QpRow {
         let row = self.turn(state, ts_ns, source);
         let timeline = Arc::make_mut(&mut row.timeline);
         let at = timeline.partition_point(|step| step.mono_ns <= ts_ns);

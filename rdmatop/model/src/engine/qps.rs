@@ -20,7 +20,7 @@ use super::{
     qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::{ib::QpState, snapshot::Step, value::Source};
+use crate::{ib::QpState, snapshot::Step};
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -310,8 +310,8 @@ impl Qps {
         }
     }
 
-    /// A QP begins its life at `ts_ns`: a record reports its creation.
-    pub(super) fn created(&mut self, uid: u64, ts_ns: u64) {
+    /// A QP begins its life at `ts_ns`: a record reports its creation. `timelines`: see `EngineConfig`.
+    pub(super) fn created(&mut self, uid: u64, ts_ns: u64, timelines: bool) {
         let Some(qp) = self.all.get_mut(uid) else { return };
         qp.first_ns = ts_ns;
         qp.created = true;
@@ -326,7 +326,7 @@ impl Qps {
         let known = row
             .state
             .map(|state| (state, row.state_source, qp.state_ns.max(ts_ns)));
-        let row = qp.enter(QpState(0), ts_ns, Source::Ebpf, None);
+        let row = qp.step(QpState(0), ts_ns, None, timelines);
         row.born_mono_ns = Some(ts_ns);
         if let Some((state, source, state_ns)) = known {
             (row.state, row.state_source) = (Some(state), source);
@@ -472,10 +472,10 @@ mod tests {
     fn a_timeline_without_end_keeps_birth_and_present() {
         let mut qps = Qps::default();
         let uid = qps.insert(Key::new(1, 5, None), 1, 1, &mut Processes::default());
-        qps.created(uid, 1);
+        qps.created(uid, 1, true);
         let qp = qps.get_mut(uid).unwrap();
         for ts in 2..200 {
-            qp.enter(QpState(4), ts, Source::Ebpf, None);
+            qp.step(QpState(4), ts, None, true);
         }
         let timeline = &qp.row().timeline;
         assert_eq!(timeline.len(), TIMELINE);

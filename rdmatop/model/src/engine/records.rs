@@ -60,13 +60,14 @@ pub(super) fn attribute(event: &mut Event, owner: Owner, prefix: &Prefix) {
 }
 
 impl Machine {
-    /// Folds in the record of something that happened to a QP.
+    /// Folds in the record of something that happened to a QP. `timelines`: see `EngineConfig`.
     ///
     /// Hands the event out itself: one that is returned is copied, and it has 300 bytes.
     pub(super) fn qp_record(
         &mut self,
         record: &QpRecord,
         traffic: &mut Traffic,
+        timelines: bool,
         now: Now,
         out: &mut dyn FnMut(&Event),
     ) {
@@ -83,7 +84,7 @@ impl Machine {
         let uid = self.qp_of(record, kind);
         if let Some(uid) = uid {
             if kind == EventKind::QpCreate {
-                self.qps.created(uid, call_ns(prefix));
+                self.qps.created(uid, call_ns(prefix), timelines);
                 if record.slot < place::NONE_LEFT && traffic.has_swept() {
                     self.qps.holds_slot(uid);
                 }
@@ -101,7 +102,7 @@ impl Machine {
                 self.devices.may_have(qp.key.device, kind, record.event);
             }
             match kind {
-                EventKind::QpModify if prefix.rc >= 0 => self.qp_modified(uid, record),
+                EventKind::QpModify if prefix.rc >= 0 => self.qp_modified(uid, record, timelines),
                 EventKind::QpCreate => traffic.placed(uid, record, self),
                 EventKind::QpDestroy if prefix.rc >= 0 => {
                     self.qps.end(uid, prefix.ts_ns, &mut self.processes);
@@ -242,7 +243,7 @@ impl Machine {
     }
 
     /// A process has changed attributes of a QP.
-    fn qp_modified(&mut self, uid: u64, record: &QpRecord) {
+    fn qp_modified(&mut self, uid: u64, record: &QpRecord, timelines: bool) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
         let prefix = &record.prefix;
         let sq_psn = known(record.sq_psn);
@@ -253,7 +254,7 @@ impl Machine {
         let row = match state {
             Some(state) => {
                 let duration_ns = Some(prefix.duration_ns);
-                qp.enter(QpState(state), prefix.ts_ns, Source::Ebpf, duration_ns)
+                qp.step(QpState(state), prefix.ts_ns, duration_ns, timelines)
             }
             None => qp.edit(),
         };

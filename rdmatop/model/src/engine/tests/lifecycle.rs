@@ -386,6 +386,31 @@ fn idle_rows_are_shared_between_snapshots() {
 }
 
 #[test]
+fn without_timelines_events_and_states_are_the_same() {
+    let life = |timelines| {
+        let mut host = Host::with(EngineConfig {
+            timelines,
+            ..EngineConfig::default()
+        });
+        let t = host.now;
+        let mut events = vec![host.qp(create(t + 1, 0xa0, 17))];
+        for (after, state) in [(2, 1), (3, 2), (4, 3), (5, 6)] {
+            events.push(host.qp(modify(t + after, 0xa0, 17, state)));
+        }
+        let steps = |host: &mut Host| {
+            let row = host.only_qp();
+            (row.state, row.state_source, row.timeline.len())
+        };
+        let living = steps(&mut host);
+        events.push(host.qp(destroy(host.now + 1, 0xa0, 17)));
+        (format!("{events:?}"), living)
+    };
+    let (events, (state, source, steps)) = life(true);
+    assert_eq!((state, steps), (Some(QpState(6)), 5));
+    assert_eq!(life(false), (events, (state, source, 0)));
+}
+
+#[test]
 fn rows_of_ended_qps_are_bounded_under_churn() {
     let mut host = Host::with(EngineConfig {
         max_ended: 10,
