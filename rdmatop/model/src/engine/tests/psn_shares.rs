@@ -268,9 +268,9 @@ fn nobody_asks_where_one_user_is_alone_or_nothing_moves() {
     }
 }
 
-/// What is shown of what a process sent in a second, and in all, against the truth: that of the last second, or
-/// the mean of the last two. A port that rested is not asked in each second, and shares are of the time between
-/// two readings.
+/// What is shown of what a process sent in a second, and in all, against the truth: that of the last second,
+/// or the mean of the last two. A port that rested is not asked in each second, and shares are of the time
+/// between two readings.
 fn holds(snapshot: &Snapshot, pid: u32, truths: [f64; 2], all: u64) {
     let Some(counter) = row(snapshot, pid).traffic.tx_bytes else {
         return;
