@@ -90,6 +90,9 @@ fn obstacle(outcome: &Outcome) -> Obstacle {
     outcome.obstacles.first().cloned().unwrap_or_else(unknown)
 }
 
+/// What to do where the files with the BTF of kernel and modules are hidden.
+const UNMASK: &str = "mount /sys, or give the container the host's /sys/kernel/btf";
+
 /// Returns the obstacle with a remedy. Without BTF it does not name the members that one program misses,
 /// because the cause is the same for all programs.
 pub(crate) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
@@ -97,7 +100,7 @@ pub(crate) fn for_the_user(obstacle: Obstacle, masked: bool) -> Obstacle {
         return Obstacle::new(
             obstacle.id,
             "/sys/kernel/btf is hidden, and with it the layout of the modules' structs",
-            "mount /sys, or give the container the host's /sys/kernel/btf",
+            UNMASK,
         );
     }
     if obstacle.id == CauseId::NoBtf {
@@ -131,7 +134,8 @@ pub(crate) fn causes_or_no_btf(outcomes: &[Outcome], problems: &[String], masked
     let concerns = Concerns::Programs(programs.collect());
     let remedy = "Use a kernel with CONFIG_DEBUG_INFO_BTF=y, and give the container /sys/kernel/btf";
     let first = if masked {
-        for_the_user(Obstacle::new(CauseId::NoBtf, "", ""), masked)
+        let why = "/sys/kernel/btf is hidden, and with it the kernel's BTF";
+        Obstacle::new(CauseId::NoBtf, why, UNMASK)
     } else {
         Obstacle::new(CauseId::NoBtf, problem.clone(), remedy)
     };

@@ -1,6 +1,9 @@
 //! The stages of a start. Each is a type that only the stage before it can make: nothing is loaded before the
 //! offsets are resolved, nothing is attached before the maps exist, and a session has attached programs.
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
 
 use aya::maps::{Array, Map, MapData};
 use rdmatop_common::{
@@ -179,7 +182,10 @@ impl Attached<'_> {
         let log = programs
             .first()
             .and_then(|first| program_log::of(&maps, &first.program));
-        let masked = !resolved.paths.btf.join("vmlinux").exists();
+        // A kernel without BTF has no such directory either.
+        let btf = &resolved.paths.btf;
+        let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
+        let masked = may_have && !btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
         let compares = rxe_seen::compared(&resolved.offsets, &unknown);
         let mut slots = None;
