@@ -15,7 +15,7 @@ use crate::lab::root;
 use crate::{paths, setup, step};
 
 /// Debian's packages of the compiler for aarch64.
-const COMPILER: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+pub(crate) const COMPILER: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
 /// Prepares `cargo` to build for `arch`, installing what is missing; does nothing for x86-64.
 pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {

@@ -132,32 +132,38 @@ impl DriverSource {
     }
 
     fn make(&self, kernel: &Kernel, tree: &Path, source: &Path, work: &Path) -> Result<()> {
-        let mut make = Command::new("make");
-        make.arg("-C").arg(tree);
+        let mut make = make_in(tree);
         make.arg(format!("M={}", source.display()));
         make.arg(format!("CC={}", compiler(work)?));
-        make.arg(format!(
-            "-j{}",
-            thread::available_parallelism().map_or(2, std::num::NonZero::get)
-        ));
         // The makefiles would read the kernel's own debug information, which only a huge package has: see
         // `module_btf`.
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
         make.args(self.options).arg("modules");
-        // Variables of a caller's make or cargo must not affect this make.
-        for name in [
-            "MAKEFLAGS",
-            "MFLAGS",
-            "MAKELEVEL",
-            "ARCH",
-            "CROSS_COMPILE",
-            "KBUILD_OUTPUT",
-        ] {
-            make.env_remove(name);
-        }
         let label = format!("lab: build {} for Linux {}", self.name, kernel.release);
         step::run(&label, &mut make).map(drop)
     }
+}
+
+/// Returns make on a kernel's tree, which keeps all CPUs busy. Variables of a caller's make or cargo do not
+/// affect it.
+pub(super) fn make_in(tree: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(tree);
+    make.arg(format!(
+        "-j{}",
+        thread::available_parallelism().map_or(2, std::num::NonZero::get)
+    ));
+    for name in [
+        "MAKEFLAGS",
+        "MFLAGS",
+        "MAKELEVEL",
+        "ARCH",
+        "CROSS_COMPILE",
+        "KBUILD_OUTPUT",
+    ] {
+        make.env_remove(name);
+    }
+    make
 }
 
 /// Returns the compiler for make: the machine's gcc, or a script around it if it is older than the kernel's

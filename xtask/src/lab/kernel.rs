@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::archive;
+use super::{archive, kernel_build};
 use crate::apt::PrivateApt;
 use crate::arch::Arch;
 use crate::{paths, step};
@@ -19,11 +19,11 @@ pub(crate) struct Series {
     /// The Debian suite that has it.
     pub(crate) suite: &'static str,
     /// The kernel series to take; `None` takes the newest of the suite, because unstable moves on.
-    filter: Option<&'static str>,
+    pub(super) filter: Option<&'static str>,
     /// The architecture that it is for.
     pub(crate) arch: Arch,
-    /// The ending of its package names.
-    flavour: &'static str,
+    /// The ending of its package names; `None`: Debian has no such kernel, and it is built from the source.
+    flavour: Option<&'static str>,
 }
 
 /// All kernels of the lab for x86-64, oldest first.
@@ -33,53 +33,59 @@ pub(crate) const ALL: [Series; 4] = [
         suite: "bullseye",
         filter: Some("5.10"),
         arch: Arch::X86_64,
-        flavour: "amd64",
+        flavour: Some("amd64"),
     },
     Series {
         name: "6.1",
         suite: "bookworm",
         filter: Some("6.1"),
         arch: Arch::X86_64,
-        flavour: "amd64",
+        flavour: Some("amd64"),
     },
     Series {
         name: "6.12",
         suite: "trixie",
         filter: Some("6.12"),
         arch: Arch::X86_64,
-        flavour: "amd64",
+        flavour: Some("amd64"),
     },
     Series {
         name: "7.2",
         suite: "unstable",
         filter: None,
         arch: Arch::X86_64,
-        flavour: "amd64",
+        flavour: Some("amd64"),
     },
 ];
 
 /// The kernels for aarch64, which are fetched only on request. Debian's have pages of 4 KiB; since Linux 6.12
-/// there is one with pages of 16 KiB, but none with 64 KiB.
-pub(crate) const AARCH64: [Series; 4] = [
+/// there is one with pages of 16 KiB, but none with 64 KiB, as other distributions have: that one is built.
+pub(crate) const AARCH64: [Series; 5] = [
     Series {
         arch: Arch::Aarch64,
-        flavour: "arm64",
+        flavour: Some("arm64"),
         ..ALL[1]
     },
     Series {
         arch: Arch::Aarch64,
-        flavour: "arm64",
+        flavour: Some("arm64"),
         ..ALL[2]
     },
     Series {
         name: "6.12-16k",
         arch: Arch::Aarch64,
-        flavour: "arm64-16k",
+        flavour: Some("arm64-16k"),
+        ..ALL[2]
+    },
+    Series {
+        name: "6.12-64k",
+        arch: Arch::Aarch64,
+        flavour: None,
         ..ALL[2]
     },
     Series {
         arch: Arch::Aarch64,
-        flavour: "arm64",
+        flavour: Some("arm64"),
         ..ALL[3]
     },
 ];
@@ -172,6 +178,9 @@ pub(crate) fn cached(series: Series) -> Option<Kernel> {
     let dir = cache().join("kernels").join(series.key());
     // The marker file is written last, before the directory is renamed: it proves that the rest is complete.
     let release = fs::read_to_string(dir.join("release")).ok()?.trim().to_owned();
+    if series.flavour.is_none() && !kernel_build::is_of_this_configuration(&dir) {
+        return None;
+    }
     Some(Kernel {
         release,
         dir,
@@ -196,13 +205,16 @@ pub(crate) fn ensure(series: Series) -> Result<Kernel> {
 
 fn fetch(series: Series) -> Result<Kernel> {
     let title = format!("lab: {} (Debian {})", series.title(), series.suite);
+    let Some(flavour) = series.flavour else {
+        return kernel_build::build(series, &title);
+    };
     archive::from_any(series.arch, series.suite, &series.key(), &title, |apt| {
-        fetch_from(series, &title, apt)
+        fetch_from(series, flavour, &title, apt)
     })
 }
 
-fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
-    let picked = apt.newest_kernel(title, series.flavour, series.filter)?;
+fn fetch_from(series: Series, flavour: &str, title: &str, apt: &PrivateApt) -> Result<Kernel> {
+    let picked = apt.newest_kernel(title, flavour, series.filter)?;
     let files = apt.download(
         &format!("{title}: download {}", picked.packages.join(" ")),
         &picked.packages,
@@ -210,9 +222,13 @@ fn fetch_from(series: Series, title: &str, apt: &PrivateApt) -> Result<Kernel> {
     unpack(series, title, &picked.release, &files)
 }
 
+/// The directory in which a kernel is put together before it is in the cache.
+pub(super) fn new_dir(series: Series) -> PathBuf {
+    cache().join("kernels").join(format!("{}.new", series.key()))
+}
+
 fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Result<Kernel> {
-    let parent = cache().join("kernels");
-    let dir = parent.join(format!("{}.new", series.key()));
+    let dir = new_dir(series);
     let root = dir.join("root");
     let _ = fs::remove_dir_all(&dir);
     archive::unpack(title, files, &root)?;
@@ -230,13 +246,19 @@ fn unpack(series: Series, title: &str, release: &str, files: &[PathBuf]) -> Resu
     fs::rename(&modules, dir.join("lib/modules").join(release))
         .with_context(|| format!("cannot move {}", modules.display()))?;
     fs::remove_dir_all(&root)?;
+    keep(series, title, release)
+}
+
+/// Moves the kernel whose image and modules are in [`new_dir`] to its place in the cache.
+pub(super) fn keep(series: Series, title: &str, release: &str) -> Result<Kernel> {
+    let dir = new_dir(series);
     let depmod = paths::find_tool(&["depmod"]).context("no depmod: `apt-get install kmod`")?;
     step::run(
         &format!("{title}: depmod"),
         Command::new(depmod).arg("-b").arg(&dir).arg(release),
     )?;
     fs::write(dir.join("release"), release)?;
-    let final_dir = parent.join(series.key());
+    let final_dir = cache().join("kernels").join(series.key());
     let _ = fs::remove_dir_all(&final_dir);
     fs::rename(&dir, &final_dir).with_context(|| format!("cannot rename {}", dir.display()))?;
     Ok(Kernel {

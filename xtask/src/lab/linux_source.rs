@@ -96,7 +96,8 @@ fn fetch(kernel: &Kernel, version: &str, title: &str, apt: &PrivateApt) -> Resul
     let new = sources.join(format!("new-{}", std::process::id()));
     let _ = fs::remove_dir_all(&new);
     fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
-    let unpacked = unpack(file, &new, title).and_then(|()| {
+    let wanted = ALL.map(|driver| format!("*/{}", driver.dir));
+    let unpacked = unpack(file, &new, title, &wanted).and_then(|()| {
         for driver in ALL {
             let place = driver.place(kernel);
             if !place.is_dir() {
@@ -110,8 +111,9 @@ fn fetch(kernel: &Kernel, version: &str, title: &str, apt: &PrivateApt) -> Resul
     unpacked
 }
 
-/// The package is a tar in an ar in a tar. Pipes unpack it, so that the gigabyte of source is never on disk.
-fn unpack(package: &Path, into: &Path, title: &str) -> Result<()> {
+/// The package is a tar in an ar in a tar. Pipes unpack it, so that of the gigabyte of source only what is
+/// `wanted`, by patterns of paths, comes on disk.
+pub(super) fn unpack(package: &Path, into: &Path, title: &str, wanted: &[String]) -> Result<()> {
     let script = "package=$1; into=$2; shift 2
                   dpkg-deb --fsys-tarfile \"$package\" \
                   | tar -x --to-stdout --wildcards './usr/src/linux-source-*.tar.xz' \
@@ -122,7 +124,7 @@ fn unpack(package: &Path, into: &Path, title: &str) -> Result<()> {
         .args(["-o", "pipefail", "-c", script, "unpack"])
         .arg(package)
         .arg(into)
-        .args(ALL.map(|driver| format!("*/{}", driver.dir)));
+        .args(wanted);
     step::run(&format!("{title}: unpack"), &mut command).map(drop)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod initramfs;
 mod job;
 mod kbuild;
 pub(crate) mod kernel;
+mod kernel_build;
 mod linux_source;
 mod module_btf;
 pub(crate) mod modules;
@@ -60,8 +61,8 @@ pub(crate) enum LabCommand {
         /// Kernel to fetch: 5.10, 6.1, 6.12, 7.2, or all
         #[arg(long, default_value = "all")]
         kernel: String,
-        /// The machine of the guests: for aarch64 kernels 6.1, 6.12, 6.12-16k and 7.2, and the guests'
-        /// programs
+        /// The machine of the guests: for aarch64 kernels 6.1, 6.12, 6.12-16k, 6.12-64k (which is built here)
+        /// and 7.2, and the guests' programs
         #[arg(long, value_enum, default_value_t)]
         arch: Arch,
     },
@@ -97,7 +98,8 @@ pub(crate) fn command(series: Series, timeout: u64, options: &[&str]) -> Result<
 /// What both `run` and `shell` take.
 #[derive(Args, Clone)]
 pub(crate) struct GuestArgs {
-    /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable); for aarch64 6.1, 6.12, 6.12-16k or 7.2
+    /// Kernel: 5.10, 6.1, 6.12 or 7.2 (the newest of Debian unstable); for aarch64 6.1, 6.12, 6.12-16k,
+    /// 6.12-64k (which is built here) or 7.2
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: String,
     /// The guest's machine. One for aarch64 is always translated, with a root of Debian packages of its own
