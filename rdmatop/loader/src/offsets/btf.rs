@@ -5,7 +5,12 @@
 //! string offsets continue those of vmlinux, so it is read on top of a shared base. The reader checks every
 //! offset; a broken file is an error.
 
-use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
@@ -118,7 +123,6 @@ impl Btf {
             .saturating_add(u32::try_from(self.types.len()).unwrap_or(u32::MAX))
     }
 
-    #[cfg(test)]
     fn string(&self, offset: usize) -> Option<&[u8]> {
         if offset < self.first_string {
             return self.base.as_ref()?.string(offset);
@@ -165,14 +169,18 @@ impl Btf {
     pub fn offsets<'a>(&self, names: &[(&'a str, &'a str)]) -> HashMap<(&'a str, &'a str), u32> {
         let mut found = HashMap::new();
         let mut left = MOST_MEMBERS;
+        // There are ten thousand structs, of which a few are wanted.
+        let mut wanted: BTreeMap<&[u8], Vec<(&'a str, &'a str)>> = BTreeMap::new();
+        for name in names {
+            wanted.entry(name.0.as_bytes()).or_default().push(*name);
+        }
         for ty in self.types.iter().filter_map(|at| self.at(*at)) {
             if ty.name == 0 || !ty.is_struct() {
                 continue;
             }
-            for &(wanted, path) in names {
-                if self.is_named(ty.name as usize, wanted)
-                    && let Some(offset) = ty.path(path, &mut left)
-                {
+            let members = self.string(ty.name as usize).and_then(|name| wanted.get(name));
+            for &(wanted, path) in members.into_iter().flatten() {
+                if let Some(offset) = ty.path(path, &mut left) {
                     found.entry((wanted, path)).or_insert(offset);
                 }
             }
