@@ -50,8 +50,8 @@ pub(crate) struct TestArgs {
     #[arg(long)]
     kernel: Vec<String>,
     /// The machine of the guests. For aarch64: kernel tests only, on Linux 6.12 but where --kernel names
-    /// others (6.1, 6.12, 6.12-16k, 6.12-64k, 7.2), and a short list of them but where a FILTER names tests; with
-    /// --everywhere all, on all
+    /// others (6.1, 6.12, 6.12-16k, 6.12-64k, 7.2), and a short list of them but where a FILTER names tests;
+    /// with --everywhere all, on all
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
