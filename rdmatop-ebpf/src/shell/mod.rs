@@ -2,8 +2,8 @@
 //! `datapath.rs` say what each is for.
 
 /// Makes the programs at a function's entry: name of the kprobe program, name of the fentry program if there
-/// is one, arguments as u64, body. `always`: they run even while counting is off; `[stack]` is then the stack
-/// pointer.
+/// is one, arguments as u64, body. With `always` they run even while counting is off, and `[stack]` names the
+/// variable that has the stack pointer.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         entry!(@kprobe |ctx| $([$stack])? $kprobe($($arg),*) $body);

@@ -40,7 +40,7 @@ pub(super) struct Sink {
     to: To,
 }
 
-/// Who takes the events.
+/// The view that takes the events.
 #[derive(Debug)]
 pub(super) enum To {
     /// No view wants events.

@@ -212,7 +212,7 @@ impl Btf {
     }
 }
 
-/// The start of each type.
+/// Walks over the types, and returns where each begins.
 fn types(data: &[u8], section: Range<usize>) -> Result<Vec<u32>, BtfError> {
     let malformed = BtfError::Malformed;
     let mut types = Vec::with_capacity(section.len() / 20);

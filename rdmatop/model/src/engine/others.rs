@@ -42,7 +42,7 @@ pub(super) struct Reading {
     pub(super) counted: OnPort,
 }
 
-/// What two readings say.
+/// Two readings of a port say this of what its users can have moved.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     /// What the port sent each second.

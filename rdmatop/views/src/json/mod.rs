@@ -10,7 +10,7 @@ use rdmatop_model::snapshot::{Health, SCHEMA, Snapshot};
 #[cfg(test)]
 mod document_tests;
 
-/// The snapshot as one line.
+/// Writes the snapshot as one line of JSON.
 pub fn snapshot(snapshot: &Snapshot) -> String {
     line(snapshot)
 }

@@ -6,10 +6,10 @@ use super::table::{
     counter as c,
 };
 
-/// Of drivers without counters: Soft iWARP, and qedr (Marvell FastLinQ).
+/// Soft iWARP and qedr (Marvell FastLinQ) count nothing.
 pub(super) const NONE: &[Entry] = &[];
 
-/// SoftRoCE.
+/// SoftRoCE (`rdma_rxe`) counts these.
 pub(super) const RXE: &[Entry] = &[
     c("sent_pkts", Packets, "packets sent").is(Role::TxPackets),
     c("rcvd_pkts", Packets, "packets received").is(Role::RxPackets),
@@ -32,7 +32,7 @@ pub(super) const RXE: &[Entry] = &[
     c("send_err", Packets, "packets that could not be sent"),
 ];
 
-/// mlx5: ConnectX-4 and later, `BlueField`.
+/// mlx5 (ConnectX-4 and later, `BlueField`) counts these.
 pub(super) const MLX5: &[Entry] = &[
     // Fields of 32 bits of query_q_counter_out (mlx5_ib_query_q_counters).
     c("rx_write_requests", Requests, "RDMA WRITEs received").wraps(),
@@ -78,7 +78,7 @@ pub(super) const MLX5: &[Entry] = &[
     c("rdma_rx_bytes", Bytes, "RDMA bytes received; optional").else_is(Role::RxBytes),
 ];
 
-/// mlx4: ConnectX-3.
+/// mlx4 (ConnectX-3) counts these.
 pub(super) const MLX4: &[Entry] = &[
     // diag_basic, diag_ext and diag_device_only, of 32 bits each (mlx4_query_diag_counters).
     c("rq_num_lle", Events, "as responder: messages longer than the receive buffer").wraps(),
@@ -108,7 +108,7 @@ pub(super) const MLX4: &[Entry] = &[
     c("rq_num_udsdprd", Packets, "datagrams dropped because a receive queue had no buffer").is(Role::OutOfBuffer).wraps(),
 ];
 
-/// EFA, of Amazon EC2.
+/// EFA, the NIC of Amazon EC2, counts these.
 pub(super) const EFA: &[Entry] = &[
     c("tx_bytes", Bytes, "bytes sent").is(Role::TxBytes),
     c("rx_bytes", Bytes, "bytes received").is(Role::RxBytes),
@@ -146,7 +146,7 @@ pub(super) const EFA: &[Entry] = &[
     c("mmap_err", Requests, "mappings of the device that failed"),
 ];
 
-/// `bnxt_re`: Broadcom NetXtreme-E.
+/// `bnxt_re` (Broadcom NetXtreme-E) counts these.
 pub(super) const BNXT_RE: &[Entry] = &[
     c("tx_bytes", Bytes, "bytes sent").is(Role::TxBytes),
     c("rx_bytes", Bytes, "bytes received").is(Role::RxBytes),
@@ -264,7 +264,7 @@ pub(super) const BNXT_RE: &[Entry] = &[
     c("db_fifo_register", Gauge, "the NIC's register of the queue of doorbells"),
 ];
 
-/// MANA, of Microsoft Azure.
+/// MANA, the NIC of Microsoft Azure, counts these.
 pub(super) const MANA: &[Entry] = &[
     c("tx_bytes", Bytes, "bytes sent").is(Role::TxBytes),
     c("rx_bytes", Bytes, "bytes received").is(Role::RxBytes),
@@ -308,7 +308,7 @@ pub(super) const MANA: &[Entry] = &[
     c("qp_recovered_events", Events, "times that a QP recovered from congestion"),
 ];
 
-/// irdma: Intel E810, X722 and IPU.
+/// irdma (Intel E810, X722 and IPU) counts these.
 pub(super) const IRDMA: &[Entry] = &[
     // The driver adds up what the hardware counts in 24, 32 or 48 bits (irdma_update_stats), so that these do
     // not wrap.
@@ -385,7 +385,7 @@ pub(super) const IRDMA: &[Entry] = &[
     c("iwOutRdmaWrites", Requests, "RDMA WRITEs sent"),
 ];
 
-/// erdma, of Alibaba Cloud.
+/// erdma, the NIC of Alibaba Cloud, counts these.
 pub(super) const ERDMA: &[Entry] = &[
     c("tx_bytes_cnt", Bytes, "bytes sent").is(Role::TxBytes),
     c("rx_bytes_cnt", Bytes, "bytes received").is(Role::RxBytes),
@@ -415,7 +415,7 @@ pub(super) const ERDMA: &[Entry] = &[
     c("connect_reset_cnt", Events, "connections that were reset"),
 ];
 
-/// hns: Huawei Kunpeng.
+/// hns (Huawei Kunpeng) counts these.
 pub(super) const HNS: &[Entry] = &[
     c("tx_pkt", Packets, "packets sent").is(Role::TxPackets),
     c("rx_pkt", Packets, "packets received").is(Role::RxPackets),
@@ -441,7 +441,8 @@ pub(super) const HNS: &[Entry] = &[
     c("cq_notify", Events, "notifications of completion queues"),
 ];
 
-/// ionic: AMD Pensando. The driver asks the firmware for names, places and widths (`ionic_init_hw_stats`).
+/// ionic (AMD Pensando) counts these. The driver asks the firmware for names, places and widths
+/// (`ionic_init_hw_stats`).
 pub(super) const IONIC: &[Entry] = &[
     c("tx_rdma_ucast_bytes", Bytes, "bytes sent to one receiver").is(Role::TxBytes),
     c("tx_rdma_mcast_bytes", Bytes, "bytes sent to multicast groups").is(Role::TxBytes),
@@ -476,7 +477,7 @@ pub(super) const IONIC: &[Entry] = &[
     c("resp_tx_rmt_acc_err", Events, "as responder: access of the peer to memory denied"),
 ];
 
-/// `iw_cxgb4`: Chelsio T4 to T6, which speak iWARP.
+/// `iw_cxgb4` (Chelsio T4 to T6, which speak iWARP) counts these.
 pub(super) const CXGB4: &[Entry] = &[
     // Of all TCP of the adapter: cxgb4_get_tcp_stats. Resets have 32 bits (struct tp_tcp_stats).
     c("ip4InSegs", Packets, "TCP segments received in IPv4, of the whole adapter"),
@@ -489,7 +490,7 @@ pub(super) const CXGB4: &[Entry] = &[
     c("ip6OutRsts", Packets, "TCP resets sent in IPv6, of the whole adapter").wraps(),
 ];
 
-/// `hfi1`: Omni-Path.
+/// `hfi1` (Omni-Path) counts these.
 pub(super) const HFI1: &[Entry] = &[
     c("TxWords", Words, "data sent").else_is(Role::TxBytes),
     c("RxWords", Words, "data received").else_is(Role::RxBytes),
