@@ -299,6 +299,31 @@ fn probes_names_every_program_with_a_verdict() -> Result<()> {
     Ok(())
 }
 
+/// What a program does depends on what is asked for, and so do the frames that the kernel adds up: with work
+/// requests and probes together one was too large for Linux 6.1 alone.
+#[test]
+fn no_program_is_refused_by_the_kernel_whatever_is_asked_for() -> Result<()> {
+    let Some(_lab) = Lab::enter("programs in all modes") else {
+        return Ok(());
+    };
+    let log = std::env::temp_dir().join("rdmatop-all-modes.log");
+    let log_to = log.display().to_string();
+    for mode in [
+        &["--verb-times"][..],
+        &["--event", "wr", "--uprobes", "--verb-times"],
+        &["--attach", "fentry", "--verb-times"],
+    ] {
+        drop(fs::remove_file(&log));
+        Trace::start_with(mode, &[("RDMATOP_LOG", &log_to)])?.stop()?;
+        let said = fs::read_to_string(&log)?;
+        let verdicts: Vec<_> = said.lines().filter(|line| line.contains(" verdict=")).collect();
+        ensure!(verdicts.len() > 5, "{mode:?}: {said}");
+        let refused: Vec<_> = verdicts.iter().filter(|line| line.contains("Broken")).collect();
+        ensure!(refused.is_empty(), "{mode:?}: {refused:#?}");
+    }
+    fs::remove_file(&log).map_err(Into::into)
+}
+
 #[test]
 fn lab_up_makes_devices_and_lab_down_removes_just_those() -> Result<()> {
     let Some(_lab) = Lab::enter("lab up and down") else {

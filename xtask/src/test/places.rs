@@ -27,6 +27,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
         "robust::probes_names_every_program_with_a_verdict",
         &["5.10", "6.1", "7.2"],
     ),
+    ("robust::no_program_is_refused", &["5.10", "6.1", "7.2"]),
     // The equality of each data path: each kind of request, and the fate of requests in QPs that fail. The
     // other workloads of these modules vary programs and faults: they run on 6.12, and on the other kernels
     // only with --everywhere.
@@ -40,6 +41,7 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     // By kprobe, receives that a modify to ERR flushed were missing on 6.1 alone.
     ("wr_events::each_end_of_a_broken_qp", &["6.1", "7.2"]),
     ("uprobes::probes_on_programs_count", &["6.1", "7.2"]),
+    ("wr_uprobes::known_requests_appear", &["6.1", "7.2"]),
     // The numbers of a file in an overlay, and the device that the list of mappings gives for it.
     ("uprobes::a_file_that_a_program_has", &["6.1"]),
     // Ways to attach. 5.10 has no module BTF, and its test says so. Debian's 7.2 preempts programs, so the

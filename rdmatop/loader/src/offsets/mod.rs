@@ -91,6 +91,13 @@ impl BtfSet {
         )
     }
 
+    /// Whether vmlinux's BTF has this function.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.vmlinux
+            .as_ref()
+            .is_some_and(|btf| btf.function(name).is_some())
+    }
+
     /// A module's own BTF, `None` when the kernel has none for it (5.10, or a module that was built without
     /// BTF).
     pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {

@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     hooks::datapath::{self, DATA_PATHS},
-    offsets::{self, Paths, ResolvedOffsets},
+    offsets::{self, BtfSet, Paths, ResolvedOffsets},
     plan::preempt,
 };
 use rdmatop_base::order::Gather as _;
@@ -24,6 +24,8 @@ pub struct Facts {
     pub preempts: Option<Obstacle>,
     /// Globals whose offset is known.
     pub offsets: BTreeSet<&'static str>,
+    /// Whether programs may call `bpf_loop`, as those do that walk lists of work requests.
+    pub loops: bool,
 }
 
 impl Facts {
@@ -35,7 +37,12 @@ impl Facts {
     }
 
     /// Reads the facts about the kernel below `root`.
-    pub(crate) fn read(root: &Root, paths: &Paths, resolved: &ResolvedOffsets) -> Result<Self, Obstacle> {
+    pub(crate) fn read(
+        root: &Root,
+        paths: &Paths,
+        resolved: &ResolvedOffsets,
+        btf: &BtfSet,
+    ) -> Result<Self, Obstacle> {
         let hooks = datapath::all_hooks;
         let modules = hooks()
             .map(|h| h.module)
@@ -57,6 +64,9 @@ impl Facts {
                 .copied()
                 .filter(|global| resolved.has(global))
                 .collect(),
+            // Linux 5.17 has it, and older ones of distributions that took it over.
+            loops: root.kernel_version().is_some_and(|version| version >= (5, 17))
+                || btf.has_function("bpf_loop"),
         })
     }
 }

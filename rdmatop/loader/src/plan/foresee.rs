@@ -42,8 +42,8 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
         modules: root.sys("module"),
         tracing: Vec::new(),
     };
-    let (resolved, _) = offsets::resolve(&paths, None);
-    let facts = Facts::read(&root, &paths, &resolved)?;
+    let (resolved, btf) = offsets::resolve(&paths, None);
+    let facts = Facts::read(&root, &paths, &resolved, &btf)?;
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
         let (second, partial) = match plan::decide(hook, &facts) {

@@ -46,6 +46,10 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         let why = format!("{} is not loaded", hook.module);
         return leave(Verdict::NotApplicable, CauseId::NoModule, why);
     }
+    if hook.role == Role::Probes && !facts.loops {
+        let why = "this kernel is too old: it takes Linux 5.17";
+        return leave(Verdict::Unsupported, CauseId::NoFunction, why.to_owned());
+    }
     let without = |name: &&'static str| !facts.offsets.contains(*name);
     // What the plain tracepoint cannot give, if the raw one is not used.
     let mut unseen = Vec::new();
@@ -238,6 +242,7 @@ mod tests {
             without_tracefs: None,
             preempts: None,
             offsets: CONTROL_PLANE.iter().flat_map(Hook::offsets).collect(),
+            loops: true,
         }
     }
 
@@ -265,6 +270,28 @@ mod tests {
                 None => Decision::Attach(None),
             };
             assert_eq!(decide(hook, &facts), attached, "{}", hook.program);
+        }
+    }
+
+    #[test]
+    fn where_programs_cannot_loop_those_for_probes_on_programs_say_what_it_takes() {
+        for loops in [false, true] {
+            let facts = Facts {
+                loops,
+                symbols: None,
+                offsets: all_hooks().flat_map(Hook::offsets).collect(),
+                ..facts()
+            };
+            for hook in all_hooks().filter(|hook| hook.module == "ib_core") {
+                let decision = decide(hook, &facts);
+                let too_old = matches!(&decision, Decision::Leave(Verdict::Unsupported, why) if why.why.ends_with("Linux 5.17"));
+                assert_eq!(
+                    too_old,
+                    !loops && hook.role == Role::Probes,
+                    "{}: {decision:?}",
+                    hook.program
+                );
+            }
         }
     }
 

@@ -84,7 +84,7 @@ impl<'a> Resolved<'a> {
         may_start(&paths, &root)?;
         lift_memlock();
         let (mut offsets, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
-        let facts = Facts::read(&root, &paths, &offsets)?;
+        let facts = Facts::read(&root, &paths, &offsets, &btf)?;
         offsets.log();
         narrow(options, &mut offsets.values);
         Ok(Self {

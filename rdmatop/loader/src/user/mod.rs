@@ -48,7 +48,7 @@ use arrays::Arrays;
 use attacher::Programs;
 use price::Sample;
 use rdmatop_model::{
-    cause::{Cause, CauseId, Concerns, Obstacle},
+    cause::{Cause, Concerns, Obstacle},
     input::UprobesReport,
 };
 use rdmatop_sources::clock;
@@ -108,21 +108,9 @@ impl UserPath {
         loader: &Loader,
         maps: &mut HashMap<String, Map>,
     ) -> Result<Self, Obstacle> {
-        let load = |name: &str| {
-            loader.load(name, &Target::Kprobe).map_err(|error| {
-                let obstacle = explain(&error);
-                if obstacle.why.contains("unknown func bpf_loop") {
-                    return Obstacle::new(
-                        CauseId::Refused,
-                        "this kernel is too old: it takes Linux 5.17",
-                        "",
-                    );
-                }
-                obstacle
-            })
-        };
-        let programs = programs(options).map(|name| Ok((name, load(name)?)));
-        let programs: Programs = programs.collect::<Result<_, Obstacle>>()?;
+        let load = |name| loader.load(name, &Target::Kprobe).map(|program| (name, program));
+        let programs = programs(options).map(load).collect::<Result<Programs, _>>();
+        let programs = programs.map_err(|error| explain(&error))?;
         let sample = Sample::new();
         Self::mapped(options, programs, sample, maps).map_err(|error| explain(&error))
     }
