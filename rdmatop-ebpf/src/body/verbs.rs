@@ -31,6 +31,8 @@ use zerocopy::FromZeros;
 const WRITE_CMD: u16 = 2;
 /// How many attributes to search for one; rdma-core sends those that are searched for among the first.
 pub(super) const SCAN: u32 = 8;
+/// No command: commands have 32 bits.
+const NO_COMMAND: u64 = u64::MAX;
 /// `IB_USER_VERBS_CMD_FLAG_EXTENDED` in the command word.
 const EXTENDED: u32 = 0x8000_0000;
 
@@ -67,20 +69,33 @@ fn of_ioctl(head: u64, attrs: u64) -> Option<u32> {
     if object != 0 || method != 0 {
         return Some(verb::ioctl(object, method));
     }
-    for i in 0..SCAN {
-        if i >= attributes(head) {
+    let command = write_command(attributes(head).into(), attrs);
+    (command != NO_COMMAND).then_some(of_command(command as u32))
+}
+
+/// The command of an INVOKE_WRITE with `count` attributes at `attrs`, or [`NO_COMMAND`].
+///
+/// A function of its own, which the verifier checks once. Inlined, each place where the search may end made
+/// it check the rest of the program once more.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn write_command(count: u64, attrs: u64) -> u64 {
+    for i in 0..SCAN.into() {
+        if i >= count {
             break;
         }
-        let attr = attrs + u64::from(i) * 16;
+        let attr = attrs + i * 16;
         // SAFETY: the helper checks the user address and fails on a bad one.
-        let id = unsafe { bpf_probe_read_user(attr as *const u16) }.ok()?;
+        let Ok(id) = (unsafe { bpf_probe_read_user(attr as *const u16) }) else {
+            break;
+        };
         if id == WRITE_CMD {
             // SAFETY: as above.
-            let command = unsafe { bpf_probe_read_user((attr + 8) as *const u64) }.ok()?;
-            return Some(of_command(command as u32));
+            let command = unsafe { bpf_probe_read_user((attr + 8) as *const u64) };
+            return command.map_or(NO_COMMAND, |command| u64::from(command as u32));
         }
     }
-    None
+    NO_COMMAND
 }
 
 /// The device of a `struct ib_uverbs_file`, 0 if that is not known.
@@ -220,8 +235,16 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
 /// `struct ib_device *` or 0. Returns whether it made one.
 #[inline(always)]
 pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) -> bool {
+    failed_call(verb.into(), i64::from(rc), took, on) != 0
+}
+
+/// As [`record_failure`]. A function of its own, as [`write_command`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn failed_call(verb: u64, rc: i64, took: u64, on: u64) -> u64 {
+    let (verb, rc) = (verb as u32, rc as i32);
     if verb::is_probe(verb, rc.unsigned_abs()) || is_over_budget() != 0 {
-        return false;
+        return 0;
     }
     send(|record: &mut VerbRecord| {
         stamp(&mut record.prefix, kind::VERB_ERROR, 0);
@@ -230,7 +253,7 @@ pub(super) fn record_failure(verb: u32, rc: i32, took: u64, on: u64) -> bool {
         record.verb = verb;
         device(&mut record.prefix, on);
     });
-    true
+    1
 }
 
 #[inline(always)]
