@@ -1,6 +1,7 @@
 //! Combines the facts of all processes of a log.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
 };
@@ -36,6 +37,19 @@ const FEW_LINES: u64 = 8;
 /// In a torn log, a host that has no more than one line for this many torn ones is none: of the lines that
 /// are cut into another, one of 20 or so looks whole, and has the rests of two words as its host.
 const TORN_PER_LINE: u64 = 4;
+
+/// How NCCL begins what it says of CUDA's errors.
+const CUDA_FAILURE: &str = "Cuda failure";
+
+/// RCCL of ROCm 5.5 to 6.3 says `Cuda failure` of what HIP failed in, as NCCL does of CUDA: returned with the
+/// words that it has otherwise, whose next steps are those for AMD's GPUs.
+fn of_the_gpus_maker<'a>(text: &'a str, versions: &BTreeSet<String>) -> Cow<'a, str> {
+    let is_rccl = |version: &String| version.starts_with("RCCL") || version.contains("+hip");
+    if text.contains(CUDA_FAILURE) && versions.iter().any(is_rccl) {
+        return text.replacen(CUDA_FAILURE, "HIP failure", 1).into();
+    }
+    text.into()
+}
 
 /// Connections over one NIC of a host, or over one interface of its network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -278,7 +292,7 @@ impl Report {
         if fact.is_none() || level != Level::Info {
             let by_the_way =
                 |entry: &Entry| matches!(entry.kind, Kind::Choice | Kind::Note) || entry.is_only_a_result();
-            let entry = dictionary::look_up_in(before, text)
+            let entry = dictionary::look_up_in(before, &of_the_gpus_maker(text, &self.versions))
                 .filter(|entry| level != Level::Info || by_the_way(entry));
             if let Some(entry) = entry {
                 // A fault breaks the job; it does not make NCCL choose another network.

@@ -10,7 +10,7 @@ const UNREACHED: &str = "the interface that NCCL took (`Bootstrap : Using`) does
                          look for a firewall";
 const SHARED_GPU: &str = "each rank needs a GPU of its own: look at CUDA_VISIBLE_DEVICES and at the local rank that the program uses; from \
                           2.30 on NCCL_MULTI_RANK_GPU_ENABLE=1 allows it";
-const HIP: &str = "RCCL to ROCm 5.4, and after ROCm 6.3";
+const HIP: &str = "RCCL; of ROCm 5.5 to 6.3 as `Cuda failure`";
 const SHM: &str =
     "a larger /dev/shm (docker: --shm-size=8g; Kubernetes: an emptyDir with medium: Memory at /dev/shm)";
 

@@ -168,6 +168,16 @@ RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for det
         lacks: &["no line of NCCL"],
     },
     Case {
+        name: "RCCL says `Cuda failure` of AMD's GPUs, which have none of NVIDIA's tools",
+        log: "\
+amd8:51:51 [0] NCCL INFO RCCL version 2.18.6+hip6.0 HEAD:1234567
+amd8:51:71 [1] /rccl/src/transport/p2p.cc:193 NCCL WARN Cuda failure 'out of memory'
+",
+        first: "unknown: no line names the network; FAULT: amd8: a GPU has no memory left for NCCL's buffers",
+        holds: &["Cuda failure 'out of memory'", "rocm-smi"],
+        lacks: &["nvidia-smi", "HIP failure"],
+    },
+    Case {
         name: "the network of RCCL breaks, and it says so without NCCL_DEBUG",
         log: "\
 amd7:41:77 [3] [FATAL ERROR]: RCCL encountered a communication fatal error (detected in ncclIbTest)
