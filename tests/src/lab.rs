@@ -48,6 +48,12 @@ impl Lab {
         Some(Self { _turn: turn, release })
     }
 
+    /// Whether the guest's kernel has this version or a newer one.
+    pub fn is_at_least(&self, version: (u32, u32)) -> bool {
+        let mut numbers = self.release.split('.').map(|part| part.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= version
+    }
+
     /// As [`Self::enter`], for tests of the SoftRoCE data path, which need BTF of the module.
     pub fn enter_data_path(name: &str) -> Option<Self> {
         Self::enter(name)?.with_data_path(name)

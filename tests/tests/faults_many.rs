@@ -11,7 +11,7 @@ use rdmatop_tests::{
     maps,
     rdmatop::Window,
     snapshot::{Row, Snapshot},
-    table::Table,
+    table::{Table, say},
     traffic::{self, LIMIT, Traffic, id, number},
 };
 use serde_json::Value;
@@ -281,13 +281,19 @@ fn the_maps_are_small_and_with_max_qps_hold_as_many_as_asked_for() -> Result<()>
     first.order("post 0 2 5")?;
     std::thread::sleep(Duration::from_secs(1));
     let small = maps::bytes()?;
-    table.rule(
-        "100 QPs",
-        "bytes of all maps",
-        "< 4 MiB",
-        Some(small),
-        small < 4 << 20,
-    );
+    if lab.is_at_least((6, 4)) {
+        table.rule(
+            "100 QPs",
+            "bytes of all maps",
+            "< 4 MiB",
+            Some(small),
+            small < 4 << 20,
+        );
+    } else {
+        say(
+            "before Linux 6.4 the kernel counts as many entries of a table as it may ever have: not compared",
+        );
+    }
     window.close()?;
     let window = Window::open(&["--max-qps", "1500"])?;
     // Traffic goes on while other QPs are created.
