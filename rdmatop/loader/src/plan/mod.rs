@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn where_programs_cannot_loop_those_for_probes_on_programs_say_what_it_takes() {
+    fn where_programs_cannot_loop_probes_on_programs_say_what_they_need() {
         for loops in [false, true] {
             let facts = Facts {
                 loops,
