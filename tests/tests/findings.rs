@@ -8,7 +8,7 @@ use rdmatop_tests::{
     check::{Check, Looking},
     child::{Child, output},
     device::Device,
-    lab::{self, DEVICE, Lab},
+    lab::{self, DEVICE, Lab, skip},
     perftest::{Pair, Perftest},
     rdmatop::{END, Window},
     traffic::Traffic,
@@ -190,9 +190,19 @@ fn a_program_that_posts_to_a_queue_without_room_is_named() -> Result<()> {
 
 #[test]
 fn a_process_with_one_qp_beside_one_with_sixteen_is_named() -> Result<()> {
-    let Some(_lab) = Lab::enter_data_path("findings: one QP beside sixteen") else {
+    let name = "findings: one QP beside sixteen";
+    let Some(lab) = Lab::enter_data_path(name) else {
         return Ok(());
     };
+    if !lab.is_at_least((6, 12)) {
+        // Measured: 31 MiB/s each.
+        let release = &lab.release;
+        skip(
+            name,
+            &format!("on Linux {release} SoftRoCE gives one QP as much as sixteen of another process"),
+        );
+        return Ok(());
+    }
     // The kernel's work for a message is much more than the program's, so that QPs, not programs, share the
     // CPU.
     let qps = |qps| {
