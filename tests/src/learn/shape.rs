@@ -1,9 +1,11 @@
 //! The shape of a command's output: everything that does not differ from run to run.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::Ipv6Addr};
 
 /// The beginning of the last line about work requests.
 const WORK: &str = "rdmatop: work requests: ";
+/// What follows where some posts were found late begins so.
+const LATE: &str = "; ";
 
 /// What must be equal in two runs of `command`.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,21 +72,23 @@ fn is_event(line: &str) -> bool {
     time.len() == 15 && time.split(':').count() == 3 && time.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// Removes the skips from the last line about work requests: how often the kernel skips a program that would
-/// run inside another depends on load. A count of records without room in the ring stays, because at the
-/// page's rates there is room.
+/// Cuts off what depends on load from the last line about work requests: how often the kernel skips a program
+/// that would run inside another, and how many posts were found late. A count of records without room in the
+/// ring stays, because at the page's rates there is room.
 fn without_skips(line: &str) -> &str {
-    match line.split_once(" (ring full 0, not seen ") {
-        Some((before, _)) if before.starts_with(WORK) => before,
-        _ => line,
+    if !line.starts_with(WORK) {
+        return line;
     }
+    let line = line.split_once(LATE).map_or(line, |(before, _)| before);
+    line.split_once(" (ring full 0, not seen ")
+        .map_or(line, |(before, _)| before)
 }
 
 /// Whether the last line about work requests accounts for each that happened as seen, left out or lost;
 /// `None` for another line.
 pub fn adds_up(line: &str) -> Option<bool> {
     let all = line.strip_prefix(WORK)?;
-    let all = all.split_once(" (").map_or(all, |(all, _)| all);
+    let all = all.split([';', '(']).next().unwrap_or(all).trim_end();
     let numbers = all
         .split(", ")
         .map(|part| part.split(' ').next()?.parse::<u64>().ok());
@@ -103,6 +107,10 @@ fn word_shape(word: &str) -> String {
     // The value may be unknown in one run and a number in another.
     if word == "-" || is_guid(word) {
         return "#".into();
+    }
+    let end = word.trim_end_matches([')', ',', ':']);
+    if end.parse::<Ipv6Addr>().is_ok() {
+        return format!("#{}", &word[end.len()..]);
     }
     let mut shape = String::new();
     // Bounds of a number: less than, at least, about.
@@ -166,6 +174,10 @@ mod tests {
                 "wr_id # bytes # peer # at # success #",
             ),
             (
+                "The peer (QP 18 at fe80::b7:7bff:fe7c:d021) does not answer",
+                "The peer (QP # at #) does not answer",
+            ),
+            (
                 "2(N-1) sends (4s) >=10.8Gi/s ENOMEM x31",
                 "#(N-1) sends (#) #/s ENOMEM x#",
             ),
@@ -198,6 +210,10 @@ mod tests {
         let none = shape("a", &line(""));
         assert_eq!(none, shape("a", &line(" (ring full 0, not seen 2)")));
         assert_ne!(none, shape("a", &line(" (ring full 2, not seen 0)")));
+        let late = "; 2 of 39 posts were found on the queue before their doorbell rang: they have no thread, and so on";
+        assert_eq!(none, shape("a", &line(late)));
+        assert_eq!(adds_up(&line(late)), Some(true));
+        assert_eq!(adds_up(&line(late).replace("336", "337")), Some(false));
         assert_eq!(adds_up(&line(" (ring full 0, not seen 2)")), Some(true));
         assert_eq!(adds_up(&line("")), Some(true));
         assert_eq!(adds_up(&line("").replace("336", "337")), Some(false));
