@@ -47,7 +47,7 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         return leave(Verdict::NotApplicable, CauseId::NoModule, why);
     }
     if hook.role == Role::Probes && !facts.loops {
-        let why = "this kernel is too old: it takes Linux 5.17";
+        let why = "this kernel is too old: --uprobes takes Linux 5.17";
         return leave(Verdict::Unsupported, CauseId::NoFunction, why.to_owned());
     }
     let without = |name: &&'static str| !facts.offsets.contains(*name);
