@@ -87,7 +87,7 @@ static struct tn_qp *qp_of(struct ib_qp *qp)
 
 static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
 {
-	if (attr->qp_type != IB_QPT_RC)
+	if (attr->qp_type != IB_QPT_RC && attr->qp_type != IB_QPT_DRIVER)
 		return -EOPNOTSUPP;
 	/* 0 and 1 are for MADs. */
 	qp->qp_num = 16 + (atomic_inc_return(&tn_of(qp->device)->qps_made) & 0xffff);

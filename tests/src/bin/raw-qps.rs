@@ -1,7 +1,7 @@
 //! Holds connected QPs, one per port that is named, of devices for which rdma-core has no library, and leaves
 //! them idle; and other such devices open without a QP.
 //!
-//! `raw-qps [--gid 0] [--mtu 4096] [--away] --devices mlx5_0,mlx5_1/2 [--open mlx5_2]`
+//! `raw-qps [--gid 0] [--mtu 4096] [--away] [--type 2] --devices mlx5_0,mlx5_1/2 [--open mlx5_2]`
 //! Prints `{"ready":true,"pid":N,"qpns":[..]}` when all QPs exist; ends when stdin is closed or by a signal.
 
 use std::os::fd::OwnedFd;
@@ -18,12 +18,14 @@ fn main() -> Result<()> {
     let gid: u32 = args.value("--gid", 0)?;
     let mtu: u32 = args.value("--mtu", 4096)?;
     let away = args.flag("--away");
+    // RC. The types that a driver has of its own are 255.
+    let kind: u32 = args.value("--type", 2)?;
     let devices: String = args.value("--devices", String::new())?;
     let open: String = args.value("--open", String::new())?;
     args.finish()?;
     let opened = names(&open).map(context);
     let _opened: Vec<OwnedFd> = opened.collect::<Result<_>>()?;
-    let qps = names(&devices).map(|device| RawQp::connected(device, gid, mtu, away));
+    let qps = names(&devices).map(|device| RawQp::connected(device, kind, gid, mtu, away));
     let qps: Vec<RawQp> = qps.collect::<Result<_>>()?;
     let qpns: Vec<u32> = qps.iter().map(|qp| qp.qpn).collect();
     report(&json!({"ready": true, "pid": std::process::id(), "qpns": qpns}))?;

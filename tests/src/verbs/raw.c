@@ -66,15 +66,15 @@ int raw_context(const char *file, const char **step)
 	return fd;
 }
 
-/* A QP of `port` of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
+/* A QP of type `type` of `port` of `file` in RTS, that is its own peer at `gid`. Returns the open file, or a negative errno; `step` is then the name of
  * the command that failed. */
-int raw_connected_qp(const char *file, unsigned int port, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu,
+int raw_connected_qp(const char *file, unsigned int type, unsigned int port, const uint8_t *gid, unsigned int sgid_index, unsigned int path_mtu,
 		     uint32_t *qpn, const char **step)
 {
 	CMD(ib_uverbs_alloc_pd) pd = { 0 };
 	CMD(ib_uverbs_create_cq) cq = { .body = { .cqe = 16, .comp_channel = -1 } };
 	CMD(ib_uverbs_create_qp) qp = { .body = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
-						  .qp_type = IBV_QPT_RC } };
+						  .qp_type = type } };
 	struct ib_uverbs_alloc_pd_resp pd_is;
 	struct ib_uverbs_create_cq_resp cq_is;
 	struct ib_uverbs_create_qp_resp qp_is;

@@ -16,6 +16,7 @@ unsafe extern "C" {
     safe fn raw_devx_destroy(fd: c_int, handle: c_int) -> c_int;
     fn raw_connected_qp(
         file: *const c_char,
+        kind: u32,
         port: u32,
         gid: *const u8,
         sgid_index: u32,
@@ -34,10 +35,10 @@ pub struct RawQp {
 }
 
 impl RawQp {
-    /// Makes a QP in RTS of a port, `DEVICE` (its port 1) or `DEVICE/PORT`, which sends to itself from the
-    /// GID at `sgid_index` with packets of `mtu` bytes; `away`: to its number at an address that is not the
-    /// device's.
-    pub fn connected(port: &str, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
+    /// Makes a QP of type `kind` (`enum ib_uverbs_qp_type`) in RTS of a port, `DEVICE` (its port 1) or
+    /// `DEVICE/PORT`, which sends to itself from the GID at `sgid_index` with packets of `mtu` bytes; `away`:
+    /// to its number at an address that is not the device's.
+    pub fn connected(port: &str, kind: u32, sgid_index: u32, mtu: u32, away: bool) -> Result<Self> {
         let (device, port) = port.split_once('/').unwrap_or((port, "1"));
         let port: u32 = port.parse().with_context(|| format!("{device}/{port}"))?;
         let file = CString::new(uverbs_file(device)?)?;
@@ -51,6 +52,7 @@ impl RawQp {
         let fd = unsafe {
             raw_connected_qp(
                 file.as_ptr(),
+                kind,
                 port,
                 gid.as_ptr(),
                 sgid_index,

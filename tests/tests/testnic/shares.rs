@@ -119,6 +119,42 @@ fn a_process_alone_on_a_card_s_port_has_what_the_driver_counted() -> Result<()> 
     Ok(())
 }
 
+/// From Linux 6.10 on netlink leaves queue pairs of such types out unless it is asked for them.
+#[test]
+fn queue_pairs_of_a_type_that_the_driver_has_of_its_own_are_listed_and_stay() -> Result<()> {
+    const OWN: u64 = 0xff;
+    let test = "QPs of a driver's own type";
+    let Some(_lab) = Lab::enter(test) else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load(test)? else {
+        return Ok(());
+    };
+    for (name, driver) in [("rdmap0", "efa"), ("mlx5_0", "mlx5_core")] {
+        nic.add(&Wish::new(name, driver).set("uverbs", "1"))?;
+    }
+    let args = ["--type", &OWN.to_string(), "--devices", "rdmap0,rdmap0,mlx5_0"];
+    let holder = Traffic::start("raw-qps", &args)?;
+    let ready = holder.ready()?;
+    let pid: u32 = id(&ready, "pid")?;
+    let qpns = ready["qpns"].as_array().context("no numbers")?;
+    // What records tell of QPs that begin later must not end with a dump that lacks them.
+    let windows = [Window::open(&["--no-ebpf"])?, Window::open(&[])?];
+    for window in windows {
+        window.wait_looks(10)?;
+        let sample = window.close()?;
+        for qpn in qpns {
+            let row = sample.qp(pid, u32::try_from(qpn.as_u64().context("a number")?)?)?;
+            ensure!(row.field("exited") != true, "{qpn} has ended");
+        }
+        for (name, qps) in [("rdmap0", 2), ("mlx5_0", 1)] {
+            let row = super::device(&sample, name)?;
+            ensure!(row["qps"] == qps, "{name}: {row}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn two_ports_of_one_card_have_each_their_own_user_and_bytes() -> Result<()> {
     let test = "bytes by two ports of a card";

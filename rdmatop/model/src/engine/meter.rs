@@ -105,13 +105,13 @@ impl Meter {
         }
     }
 
-    /// At the earlier speed it may have passed all 32 bits since the last reading, more than once.
+    /// Whether it may have passed all 32 bits since the last reading, more than once: at the earlier speed, or
+    /// at any that a NIC has, as nobody looked for longer than any interval of refresh.
     fn wraps_unseen(&self, width: Width, at_ns: u64) -> bool {
+        const UNWATCHED: f64 = 90.0;
         let seconds = (at_ns - self.at_ns) as f64 / SECOND as f64;
-        width == Width::Bits32
-            && self
-                .rate
-                .is_some_and(|rate| rate * seconds >= (1u64 << 31) as f64)
+        let most = self.rate.map_or(0.0, |rate| rate * seconds);
+        width == Width::Bits32 && (seconds > UNWATCHED || most >= (1u64 << 31) as f64)
     }
 
     /// What was counted since the last call.
@@ -304,6 +304,20 @@ mod tests {
         assert_eq!((counter.rate, counter.partial), (None, true));
         meter.read(1_900_000_000, 63 * SECOND, Width::Bits32);
         assert_eq!(rate(&meter, 63 * SECOND), Some(1e8));
+    }
+
+    #[test]
+    fn a_32_bit_counter_at_rest_that_nobody_watched_for_long_may_have_wrapped() {
+        let after = |seconds: u64, width| {
+            let mut meter = Meter::new(0, SECOND);
+            meter.read(0, 2 * SECOND, width);
+            meter.read(5, (2 + seconds) * SECOND, width);
+            let counter = meter.counter(Source::Netlink, (2 + seconds) * SECOND);
+            (counter.rate.is_some(), counter.partial)
+        };
+        assert_eq!(after(60, Width::Bits32), (true, false), "the longest refresh");
+        assert_eq!(after(3600, Width::Bits32), (false, true));
+        assert_eq!(after(3600, Width::Bits64), (true, false));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{
     unlisted::Makers,
 };
 use crate::{
-    snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
+    snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, Unlisted, count},
     value::{Counter, Known, Shared, Source},
 };
 use rdmatop_base::order::Ordered as _;
@@ -94,12 +94,16 @@ impl Rows {
         let devices = &machine.devices;
         let mut rows = Vec::new();
         for process in machine.processes.iter_mut() {
-            let lacks = process.lacks || self.uncounted.contains(&process.uid);
+            let is_program = !process.kernel && process.pid.is_some();
+            let unlisted = is_program.then(|| makers.of((&*process).into(), None)).flatten();
+            // No count has what queue pairs move that the kernel does not list.
+            let hides = unlisted == Some(Unlisted::Made);
+            let lacks = hides || process.lacks || self.uncounted.contains(&process.uid);
             let flow = process.flow.as_ref().and_then(|flow| flow.whole());
             let exact = flow.is_some_and(|flow| flow.known(count::TX_BYTES, fresh).is_some()) && !lacks;
             // What programs of ours count exactly is better: bytes of work requests. The NIC's are of
             // packets.
-            let hw = groups.sum(process.uid, now_ns, uncovered.contains(&process.uid));
+            let hw = groups.sum(process.uid, now_ns, hides || uncovered.contains(&process.uid));
             let all_packets = hw.as_ref().map(|hw| hw.rates());
             let hw = hw.filter(|_| !exact);
             let share = shares
@@ -130,9 +134,9 @@ impl Rows {
             if let Some(hw) = hw {
                 hw.take_place(&mut row.traffic);
             }
-            if !process.kernel && process.pid.is_some() {
+            if is_program {
                 let told = (&*process).into();
-                row.unlisted = makers.of(told, None);
+                row.unlisted = unlisted;
                 row.is_of_devx(devx.rows(process.uid, devices, makers.saw_each_of(told)));
             }
             row.hw_counters = groups.rows(process.uid, devices, now_ns);

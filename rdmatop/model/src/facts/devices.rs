@@ -306,6 +306,9 @@ pub struct PortRow {
     pub cnp_sent: Option<Counter>,
     /// RNR NAKs, both directions.
     pub rnr_naks: Option<Counter>,
+    /// The part of `rnr_naks` that were sent: a receive queue here had no buffer.
+    #[serde(skip)]
+    pub rnr_naks_sent: Option<Counter>,
     /// All bytes in its byte counters are of queue pairs; none is of IP.
     #[serde(skip)]
     pub rdma_alone: bool,
@@ -374,6 +377,7 @@ impl PortRow {
             &mut self.retransmits,
             &mut self.retries,
             &mut self.rnr_naks,
+            &mut self.rnr_naks_sent,
         ];
         for counter in faults.into_iter().flatten() {
             counter.partial = true;

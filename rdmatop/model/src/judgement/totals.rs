@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use super::{Rows, Unexplained, are_known};
 use crate::{
     cause::CauseId,
-    facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow},
+    facts::{DeviceRow, Facts, PortRow, ProcessRow, QpRow, Unlisted},
     ib::QpState,
     input::EbpfState,
     value::{Counter, Known, Source},
@@ -118,7 +118,9 @@ impl Totals {
             // No process exists that could have posted a WR.
             out.wr.add(Some(0.0));
         }
-        out.wr.partial |= !unexplained.is_empty();
+        let mut processes = facts.processes.iter();
+        let hides = processes.any(|row| !row.exited && row.unlisted == Some(Unlisted::Made));
+        out.wr.partial |= hides || !unexplained.is_empty();
         out
     }
 

@@ -612,6 +612,7 @@ fn ports() -> Vec<PortRow> {
         all_of_rdma: true,
         ib_packets: true,
         rnr_naks: from(Source::Netlink, 8, 0.0),
+        rnr_naks_sent: None,
         counters: vec![NamedCounter {
             name: "out_of_sequence".into(),
             unit_bytes: None,

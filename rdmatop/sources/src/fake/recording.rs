@@ -6,9 +6,10 @@
 //! socket, then the message), `<` a datagram received for the request before it. Messages inside are in the
 //! byte order of the machine that recorded.
 use crate::netlink::{
+    attr::DRIVER_DETAILS,
     error::NetlinkError,
     transport::{Datagram, Progress, Sink, Transport},
-    wire::MESSAGE_HEADER,
+    wire::{MESSAGE_HEADER, MessageWriter},
 };
 
 const MAGIC: &[u8; 8] = b"rdmanl\x00\x01";
@@ -122,7 +123,9 @@ impl<T: Transport> Transport for Recorder<T> {
 /// A transport that answers from a recording.
 ///
 /// A request gets the answer of the first unused recorded request that equals it except for the sequence
-/// number, or of the last such one when all are used. The answer gets the new request's sequence number.
+/// number, or of the last such one when all are used. The answer gets the new request's sequence number. What
+/// was recorded before requests asked for a driver's own types of queue pairs is taken for the answer to one
+/// that does: SoftRoCE has no such types.
 #[derive(Debug)]
 pub struct Replay {
     recording: Recording,
@@ -140,9 +143,14 @@ impl Replay {
 const SEQ: std::ops::Range<usize> = 8..12;
 
 fn same_but_seq(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len()
-        && one.get(..SEQ.start) == other.get(..SEQ.start)
-        && one.get(SEQ.end..) == other.get(SEQ.end..)
+    let asks_for_types = MessageWriter::new(0, 0, 0).u8(DRIVER_DETAILS, 1).finish();
+    let types = asks_for_types.get(MESSAGE_HEADER..).unwrap_or_default();
+    // The length, which comes first, is that of the rest.
+    let rest = |request| {
+        let rest = <[u8]>::get(request, SEQ.end..)?;
+        Some(rest.strip_suffix(types).unwrap_or(rest))
+    };
+    one.get(4..SEQ.start) == other.get(4..SEQ.start) && rest(one) == rest(other)
 }
 
 /// Moves messages numbered `from` to `to`, as far as the datagram is well formed.

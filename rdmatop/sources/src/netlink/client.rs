@@ -140,12 +140,15 @@ impl<T: Transport> Nldev<T> {
     /// How many of each resource a device holds.
     pub fn summary(&mut self, device: u32) -> Result<Summary, NetlinkError> {
         self.one(
-            &Request::nldev(cmd::RES_GET, Reply::One).device(device),
+            &Request::nldev(cmd::RES_GET, Reply::One)
+                .device(device)
+                .driver_types(),
             Summary::decode,
         )
     }
 
-    /// Name and resource counts of every device: per device a third cheaper than [`summary`](Self::summary).
+    /// Name and resource counts of every device: per device a third cheaper than [`summary`](Self::summary),
+    /// but from Linux 6.10 on without queue pairs of a driver's own types.
     ///
     /// This lists devices without asking any driver. [`devices`](Self::devices) makes each driver report its
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
@@ -194,14 +197,20 @@ impl<T: Transport> Nldev<T> {
 
     /// Queue pairs of a device.
     pub fn qps(&mut self, device: u32) -> Result<Dump<Qp>, NetlinkError> {
-        self.entries(device)
+        self.entries_of(
+            &Request::nldev(Qp::COMMAND, Reply::Dump)
+                .device(device)
+                .driver_types(),
+        )
     }
 
     /// Like [`qps`](Self::qps), but hands each QP to `visit` as it arrives, so that ten thousand need no
     /// list. A QP may come twice. `None` marks the beginning of a dump, also of a repeated one. Returns
     /// whether the last dump was interrupted.
     pub fn each_qp(&mut self, device: u32, visit: &mut dyn FnMut(Option<Qp>)) -> Result<bool, NetlinkError> {
-        let request = Request::nldev(Qp::COMMAND, Reply::Dump).device(device);
+        let request = Request::nldev(Qp::COMMAND, Reply::Dump)
+            .device(device)
+            .driver_types();
         let mut interrupted = false;
         for _ in 0..DUMP_ATTEMPTS {
             visit(None);

@@ -1,5 +1,5 @@
 //! Requests to nldev, as bytes.
-use super::attr::{DEV_INDEX, PORT_INDEX, message_type};
+use super::attr::{DEV_INDEX, DRIVER_DETAILS, PORT_INDEX, message_type};
 use super::wire::{F_ACK, F_DUMP, F_REQUEST, MessageWriter};
 
 /// How the answer to a request ends.
@@ -52,6 +52,12 @@ impl Request {
     #[must_use]
     pub fn port(self, port: u32) -> Self {
         self.with(|writer| writer.u32(PORT_INDEX, port))
+    }
+
+    /// Asks for queue pairs of a driver's own types too.
+    #[must_use]
+    pub fn driver_types(self) -> Self {
+        self.with(|writer| writer.u8(DRIVER_DETAILS, 1))
     }
 
     /// Adds attributes.

@@ -98,9 +98,6 @@ fn in_use<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<InUse, Netl
     let mut ports: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
     let mut tids = BTreeSet::new();
     for (name, summary) in nldev.named_summaries()?.whole()? {
-        if summary.get("qp") == Some(0) {
-            continue;
-        }
         let all = nldev.qps(summary.device_index)?.whole()?;
         tids.extend(all.iter().filter_map(|qp| qp.owner.as_ref().and_then(Owner::pid)));
         let device = name.to_string().replace('/', "!");

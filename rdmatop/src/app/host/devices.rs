@@ -156,7 +156,7 @@ impl DeviceSource {
         let gone = self.present.update(found, round.before_ns);
         (round.complete, round.other) = (true, false);
         for at in 0..self.present.entries.len() {
-            self.order_list(at, Some(found), wants, round);
+            self.order_list(at, wants, round);
         }
         self.readings.wait(&mut self.present, round);
         // A list that the kernel flags as interrupted may lack a device: the next round lists again. What one
@@ -172,7 +172,7 @@ impl DeviceSource {
     }
 
     /// Has a thread list a device, if it can be asked now.
-    fn order_list(&mut self, at: usize, found: Option<&DeviceList>, wants: &Wants, round: &Round) {
+    fn order_list(&mut self, at: usize, wants: &Wants, round: &Round) {
         let Some(entry) = self
             .present
             .entries
@@ -191,7 +191,6 @@ impl DeviceSource {
             return;
         }
         let renamed = std::mem::take(&mut entry.renamed);
-        let counts = found.and_then(|found| found.counts(entry.index));
         let what = What::List {
             index: entry.index,
             name: entry.name.clone(),
@@ -200,7 +199,7 @@ impl DeviceSource {
                 counters: true,
                 states: true,
                 qps: entry.owes_qps.is_some(),
-                counts: counts.map_or(Counts::No, |counts| Counts::Known(counts.clone())),
+                counts: Counts::No,
                 ..ask(entry, wants, round)
             },
         };
@@ -281,7 +280,7 @@ impl DeviceSource {
                 entry.owes_qps = Some(round.before_ns);
             }
             if entry.owes_list {
-                self.order_list(at, found.as_ref(), wants, round);
+                self.order_list(at, wants, round);
                 continue;
             }
             let rests = !each

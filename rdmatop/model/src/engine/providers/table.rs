@@ -23,7 +23,10 @@ pub(in crate::engine) enum Role {
     CnpHandled,
     /// Notifications of congestion sent.
     CnpSent,
+    /// RNR NAKs received: a peer had no receive buffer.
     RnrNaks,
+    /// RNR NAKs sent: a receive queue here had no buffer.
+    RnrNaksSent,
 }
 
 impl Role {
@@ -42,7 +45,7 @@ impl Role {
             Self::EcnMarked => "ecn_marked",
             Self::CnpHandled => "cnp_handled",
             Self::CnpSent => "cnp_sent",
-            Self::RnrNaks => "rnr_naks",
+            Self::RnrNaks | Self::RnrNaksSent => "rnr_naks",
         }
     }
 }

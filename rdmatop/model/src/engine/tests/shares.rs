@@ -424,6 +424,29 @@ fn what_the_nic_counted_of_others_is_no_user_s() {
 }
 
 #[test]
+fn what_the_nic_counted_of_listed_queue_pairs_is_a_part_of_one_who_made_others() {
+    let counted = |makes: bool| {
+        let (old, new) = ((10, Some(231), RTS), (11, Some(232), RTS));
+        let mut nic = Nic::new("mlx5_core");
+        nic.contexts = Some(vec![231, 232]);
+        nic.second(0, &[old]);
+        nic.connects(new, 9);
+        if makes {
+            nic.devx(232, 0x500);
+        }
+        for second in 0..4 {
+            nic.bound = Some((new, [second * RATE, second * RATE / 4158]));
+            nic.second(RATE * 3 / 2, &[old, new]);
+        }
+        let counter = sent(&nic.engine.tick(at(nic.second * SECOND)), Some(232)).unwrap();
+        (counter.source, counter.rate, counter.rate_known())
+    };
+    let rate = Some(RATE as f64);
+    assert_eq!(counted(false), (Source::Hw, rate, Known::Exact));
+    assert_eq!(counted(true), (Source::Hw, rate, Known::AtLeast));
+}
+
+#[test]
 fn who_came_or_went_has_a_part_until_no_rate_can_show_it() {
     let mut nic = Nic::new("efa");
     let (one, both) = (

@@ -17,8 +17,9 @@ pub(super) fn leak(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
         let moved = [qp.traffic.tx_wr, qp.traffic.rx_wr];
         !qp.exited
             && qp.process_uid == Some(row.uid)
-            && moved.iter().any(Option::is_some)
-            && moved.iter().flatten().all(|count| count.total == 0)
+            && moved
+                .iter()
+                .all(|count| count.is_some_and(|count| count.total == 0))
     };
     let at_rest = ctx.facts.qps.iter().filter(is_at_rest).count() as u64;
     if at_rest * 2 <= row.qps {
@@ -28,7 +29,7 @@ pub(super) fn leak(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     Some(Finding {
         since_mono_ns: since,
         verdict: format!(
-            "{} has made {more} QPs within {seconds} s and destroyed none: {} now, {at_rest} of them never used",
+            "{} has made {more} QPs within {seconds} s and destroyed none: {} now, {at_rest} of them without a work request",
             words::process(row),
             row.qps
         ),

@@ -138,8 +138,9 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
 
 /// The same for ports whose work requests are not counted, as on most NICs.
 pub(super) fn of_port(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
-    let (here, peers) = (growing(port.out_of_buffer), growing(port.rnr_naks));
-    let rate = here.or(peers)?;
+    let dropped = growing(port.out_of_buffer).map(|rate| (rate, "out_of_buffer"));
+    let here = dropped.or(growing(port.rnr_naks_sent).map(|rate| (rate, "RNR NAKs sent")));
+    let (rate, counter) = here.or(growing(port.rnr_naks).map(|rate| (rate, "RNR NAKs")))?;
     // If QPs are counted, the other rule names the very process.
     let is_counted = |qp: &QpRow| qp.traffic.rnr_waits.is_some();
     if ctx.qps_on(port.device_uid).any(is_counted) {
@@ -171,14 +172,14 @@ pub(super) fn of_port(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> 
         };
         (
             format!("{packets} find no receive buffer on {place}: {who}"),
-            format!("out_of_buffer {}", words::per_s(rate)),
+            format!("{counter} {}", words::per_s(rate)),
             next,
             "here",
         )
     } else {
         (
             format!("Receivers behind {place} post receives too slowly: senders wait (RNR)"),
-            format!("{} RNR NAKs", words::per_s(rate)),
+            format!("{} {counter}", words::per_s(rate)),
             "sudo rdmatop check   # on the peers' hosts: it names the process that posts too few receives"
                 .into(),
             "peers",

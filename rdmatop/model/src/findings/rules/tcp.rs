@@ -32,13 +32,10 @@ fn hiding<'a>(ctx: &RuleContext<'a>, row: &ProcessRow) -> Vec<&'a DeviceRow> {
     devices.filter(may_have_it_open).collect()
 }
 
-/// Bytes per second that a process moves by RDMA, at most where that is known. If its work requests are not
-/// counted, everything that its ports move. `None` if that is not known.
+/// The most bytes per second that a process may move by RDMA. If its work requests are not counted,
+/// everything that its ports move. `None` if that is not known.
 fn by_rdma(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<f64> {
-    let rate = |counter: Option<Counter>| {
-        let counter = counter?;
-        counter.most_rate().or_else(|| counter.certain_rate())
-    };
+    let rate = |counter: Option<Counter>| counter?.most_rate();
     let hiding = hiding(ctx, row);
     if row.qps == 0 && hiding.is_empty() {
         return Some(0.0);

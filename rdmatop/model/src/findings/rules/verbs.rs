@@ -5,6 +5,7 @@ use super::{RuleContext, growing};
 use crate::facts::{VerbRow, registers_memory};
 use crate::findings::{About, Finding, FindingId, words};
 use crate::input::{LimitReached, LockedMemory};
+use crate::value::Counter;
 use rdmatop_base::step::{NextStep, step};
 use rdmatop_base::{errno, locked, text};
 
@@ -253,9 +254,10 @@ pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
             after_comma(bytes)
         )
     }));
-    let moved: f64 = owner.map_or(0.0, |owner| {
-        let traffic = [owner.traffic.tx_bytes, owner.traffic.rx_bytes];
-        traffic.into_iter().filter_map(growing).sum()
+    // At most, because the comparison below says that it is little.
+    let moved = owner.and_then(|owner| {
+        let most = |bytes: Option<Counter>| bytes.and_then(Counter::most_rate);
+        Some(most(owner.traffic.tx_bytes)? + most(owner.traffic.rx_bytes)?)
     });
     let is_much = lately.is_some_and(|it| it.share >= Some(limits.mr_share));
     let does = if let Some(rate) = growing(Some(row.calls)).filter(|rate| *rate > limits.mr_per_s) {
@@ -272,7 +274,7 @@ pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
         format!("spends {time} on registering memory{}", in_brackets(each))
     } else {
         let bytes = lately?.bytes;
-        if bytes < limits.mr_bytes_per_s.max(moved) {
+        if bytes < limits.mr_bytes_per_s.max(moved?) {
             return None;
         }
         format!(

@@ -231,6 +231,9 @@ fn next_to_nothing_is_the_most_that_a_process_can_have_moved() {
     };
     // Its ports are busy, with what others move.
     assert!(is_named(at_most(0.49 * limit)) && !is_named(at_most(0.51 * limit)));
+    // Of a lower bound it is not known how much more there was.
+    let exact = Counter::whole(9, Some(0.0), Source::Hw);
+    assert!(is_named(exact) && !is_named(exact.plus_unknown()));
     // A share may be a twentieth too low.
     assert!(is_named(share(0.47 * limit)) && !is_named(share(0.49 * limit)));
 }

@@ -198,8 +198,13 @@ fn registrations_that_jitter_around_the_limit_are_churn() {
 /// Returns the findings, second by second, about a process with this many calls of reg_mr and dereg_mr per
 /// second, this much time in both, and these bytes.
 fn registering(calls: u64, freed: u64, ms: u64, bytes: u64) -> Vec<String> {
+    registering_beside(&pair(), (calls, freed), ms, bytes)
+}
+
+/// The same, with other rows of processes.
+fn registering_beside(rows: &Snapshot, (calls, freed): (u64, u64), ms: u64, bytes: u64) -> Vec<String> {
     let mut watch = FindingTracker::default();
-    let mut s = pair();
+    let mut s = rows.clone();
     s.verbs = ["reg_mr", "dereg_mr"]
         .map(|verb| rows::verb(254, "ib_send_bw", verb, 0.0, &[], false))
         .into();
@@ -239,6 +244,20 @@ fn few_registrations_that_take_long_or_of_much_memory_are_churn_too() {
         )]
     );
     let quiet = [""; 0];
+    // Of most NICs it is not known what a process moves, or only the most or the least of it.
+    for traffic in [
+        None,
+        Some(Counter::whole(9, Some(0.0), Source::Hw).plus_unknown()),
+    ] {
+        let mut unknown = pair();
+        let row = &mut unknown.processes[0].traffic;
+        (row.tx_bytes, row.rx_bytes) = (traffic, traffic);
+        assert_eq!(
+            registering_beside(&unknown, (8, 8), 2, 1 << 30),
+            quiet,
+            "{traffic:?}"
+        );
+    }
     assert_eq!(
         registering(1, 0, 800, 512 << 20),
         quiet,

@@ -1,7 +1,7 @@
 //! How an answer is followed: ends, errors, flags, messages for other sockets.
 use super::super::attr::{
-    DEV_INDEX, DEV_NAME, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_RAW, RES_SQ_PSN, RES_STATE,
-    RES_TYPE, cmd, message_type,
+    DEV_INDEX, DEV_NAME, DRIVER_DETAILS, PORT_INDEX, RES_LQPN, RES_PID, RES_QP, RES_QP_ENTRY, RES_RAW,
+    RES_SQ_PSN, RES_STATE, RES_TYPE, cmd, message_type,
 };
 use super::super::client::Nldev;
 use super::super::error::NetlinkError;
@@ -60,6 +60,9 @@ fn error(request: &Message<'_>, errno: i32, words: Option<&str>, capped: bool) -
 fn a_dump_in_several_datagrams_is_read_to_its_done() {
     let mut nldev = Nldev::new(FakeKernel(|request: &Message<'_>| {
         assert_eq!(request.flags, F_REQUEST | F_DUMP);
+        let mut attrs = Attrs::new(request.payload).flatten();
+        let types = attrs.find(|attr| attr.number == DRIVER_DETAILS);
+        assert_eq!(types.unwrap().u8(), Ok(1), "a driver's own types too");
         vec![
             qps(request, 0, &[(17, 1), (18, 2)]),
             qps(request, 0, &[(19, 3)]),

@@ -373,11 +373,7 @@ impl<T: Transport + Send> Reader<T> {
             // Sizes of the MRs that are older than rdmatop: read once, and again with each repair.
             mrs: ask.qps,
         };
-        let counts = match &ask.counts {
-            Counts::Known(counts) => Some(counts.clone()),
-            Counts::No | Counts::Unless | Counts::Asked => None,
-        };
-        let sample = sampler::sample(nldev, device, want, counts);
+        let sample = sampler::sample(nldev, device, want, None);
         let concerns = of_device(&sample.device.name);
         let mut errors: Vec<Cause> = sample
             .errors()
@@ -466,13 +462,13 @@ impl<T: Transport + Send> Reader<T> {
                 answer.rests = true;
                 return Ok(());
             }
-            Counts::Unless | Counts::Asked => {
-                progress.enter(stage, now().mono_ns);
-                nldev.summary(listed.device().index).map_err(|_| ())?
-            }
-            Counts::Known(counts) => {
+            Counts::Known(counts) if !listed.has_own_qp_types() => {
                 progress.enter(stage, now().mono_ns);
                 counts.clone()
+            }
+            Counts::Unless | Counts::Asked | Counts::Known(_) => {
+                progress.enter(stage, now().mono_ns);
+                nldev.summary(listed.device().index).map_err(|_| ())?
             }
         };
         let count = counts.get("qp");

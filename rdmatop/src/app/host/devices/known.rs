@@ -244,9 +244,17 @@ impl Listed {
 
     /// Whether a process that has it open may have queue pairs that the kernel does not list.
     pub(super) fn may_hide_qps(&self) -> bool {
-        let facts = self.known.facts.as_ref();
-        let driver = facts.and_then(|facts| driver(facts, self.device().protocol.as_deref()));
-        may_hide_qps(driver.as_deref())
+        may_hide_qps(self.driver().as_deref())
+    }
+
+    /// Whether its driver has types of queue pairs of its own, which the counts of all devices leave out.
+    pub(super) fn has_own_qp_types(&self) -> bool {
+        self.driver()
+            .is_some_and(|driver| driver.starts_with("mlx5") || driver.starts_with("efa"))
+    }
+
+    fn driver(&self) -> Option<String> {
+        driver(self.known.facts.as_ref()?, self.device().protocol.as_deref())
     }
 
     pub(super) fn device(&self) -> &Device {

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rdmatop_sources::{
-    netlink::{record::Owner, sample::DeviceSample},
-    proc::process_of,
-    root::Root,
-};
+use rdmatop_sources::{netlink::sample::DeviceSample, proc::process_of, root::Root};
 
 /// Processes of threads. Numbers are reused, so an entry is valid for one dump.
 pub(super) struct Owners {
@@ -39,12 +35,13 @@ impl Owners {
         pid
     }
 
-    /// Bytes of regions by process; `None` unless all were listed.
+    /// Bytes of regions by process; `None` unless all were listed, each with its owner: a region whose thread
+    /// has ended has none, and may be any process's.
     pub(super) fn mr_bytes(&mut self, sample: &DeviceSample) -> Option<BTreeMap<u32, u64>> {
         let mrs = sample.mrs.as_ref()?.as_ref().ok()?;
         let mut sums = BTreeMap::new();
         for mr in &mrs.items {
-            if let (Some(pid), Some(bytes)) = (mr.owner.as_ref().and_then(Owner::pid), mr.bytes) {
+            if let (Some(pid), Some(bytes)) = (mr.owner.as_ref()?.pid(), mr.bytes) {
                 let sum = sums.entry(self.process(pid)).or_insert(0_u64);
                 *sum = sum.saturating_add(bytes);
             }
@@ -68,6 +65,44 @@ mod tests {
         assert_eq!(owners.process(10), 9);
         owners.forget();
         assert_eq!(owners.process(10), 10);
+    }
+
+    #[test]
+    fn a_region_without_an_owner_may_be_any_process_s() {
+        use rdmatop_sources::netlink::{
+            record::{Device, Mr, Owner},
+            sample::Dump,
+        };
+        let region = |owner| Mr {
+            owner,
+            bytes: Some(4096),
+            ..Mr::default()
+        };
+        let device = Device {
+            index: 3,
+            name: "rxe0".into(),
+            port_count: 1,
+            node_guid: None,
+            firmware: None,
+            protocol: None,
+        };
+        let mut owners = Owners::new(Fake::new().root());
+        let mut sums = |mrs: &[Option<Owner>]| {
+            let items = mrs.iter().cloned().map(region).collect();
+            let mut sample = DeviceSample::new(device.clone());
+            sample.mrs = Some(Ok(Dump {
+                items,
+                ..Dump::default()
+            }));
+            owners.mr_bytes(&sample)
+        };
+        let (process, kernel) = (Some(Owner::Process(7)), Some(Owner::Kernel("nvme".into())));
+        let known = BTreeMap::from([(7, 8192)]);
+        assert_eq!(
+            sums(&[process.clone(), kernel.clone(), process.clone()]),
+            Some(known)
+        );
+        assert_eq!(sums(&[process, None, kernel]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::super::glyphs::Glyphs;
 use super::super::state::State;
 use super::super::theme::Tone;
 use super::Pane;
-use rdmatop_model::judgement::counts_bytes;
+use rdmatop_model::judgement::{Sum, counts_bytes};
 
 /// Width of the labels to the left of a chart.
 const MARGIN: usize = 14;
@@ -104,26 +104,41 @@ pub fn totals(state: &State, width: usize) -> Vec<Cell> {
     };
     let total = |side: fn(&History) -> &Vec<Option<f64>>| {
         let ports = ports.iter().filter(|port| port.history.unit == unit);
-        let all: Vec<_> = ports.map(|port| side(&port.history)).collect();
+        let known = ports
+            .map(|port| side(&port.history))
+            .filter(|points| points.iter().any(Option::is_some));
+        let all: Vec<_> = known.collect();
         let len = all.iter().map(|points| points.len()).max().unwrap_or(0);
+        // A port that was not there yet takes no part; of one without a rate, as after a reset, the sum is
+        // not known.
         let sum = |ago: usize| {
             let points = all
                 .iter()
-                .filter_map(|points| points.iter().rev().nth(ago).copied()?);
-            points.reduce(|a, b| a + b)
+                .filter_map(|points| points.iter().rev().nth(ago).copied());
+            points.reduce(|a, b| Some(a? + b?)).flatten()
         };
         (0..len).rev().map(sum).collect::<Vec<_>>()
     };
     let units = state.settings.units;
     let part = !ports.iter().any(counts_bytes);
-    let text = |value: f64| match (unit, bytes(units, part, value)) {
-        ("bytes", rate) if rate == format::UNKNOWN => rate,
-        ("bytes", rate) => format!("{rate}{}", units.per_second()),
-        _ => format!("{}pkt/s", format::si(value)),
+    let totals = &state.snapshot.judgement.totals;
+    let text = |sum: &Sum| {
+        let least = if sum.partial && !part {
+            state.glyphs.at_least
+        } else {
+            ""
+        };
+        move |value: f64| match (unit, bytes(units, part, value)) {
+            ("bytes", rate) if rate == format::UNKNOWN => rate,
+            ("bytes", rate) => format!("{least}{rate}{}", units.per_second()),
+            _ => format!("{}pkt/s", format::si(value)),
+        }
     };
-    let mut out = chart(state.glyphs, "Tx", &total(|h| &h.tx), text, width, 3, Tone::Tx);
-    let rx = total(|h| &h.rx);
-    out.extend(chart(state.glyphs, "Rx", &rx, text, width, 3, Tone::Rx));
+    let side = |name, points: &[Option<f64>], sum, tone| {
+        chart(state.glyphs, name, points, text(sum), width, 3, tone)
+    };
+    let mut out = side("Tx", &total(|h| &h.tx), &totals.tx, Tone::Tx);
+    out.extend(side("Rx", &total(|h| &h.rx), &totals.rx, Tone::Rx));
     out
 }
 

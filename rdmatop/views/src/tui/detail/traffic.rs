@@ -37,10 +37,14 @@ pub(super) fn fill<R>(pane: &mut Pane<'_>, (table, row): (Table<R>, &R), t: &Tra
         pane.heading("Opcode                    per second            total        bytes");
     }
     for row in &t.by_opcode {
-        let (rate, total) = (format::rate(Some(&row.wr)), format::exact(row.wr.total));
+        let (rate, total) = (format::rate(Some(&row.wr)), marked(&row.wr));
         let line =
             Cell::new(format!("{:<24}", row.opcode), Tone::Strong).and(format!("{rate:>12}"), Tone::Tx);
-        let bytes = format::count(row.bytes.total);
+        let bytes = format!(
+            "{}{}",
+            format::total_mark(&row.bytes),
+            format::count(row.bytes.total)
+        );
         pane.add(line.and(format!("{total:>17}{bytes:>13}"), Tone::Normal));
     }
     for row in &t.by_status {
@@ -49,13 +53,18 @@ pub(super) fn fill<R>(pane: &mut Pane<'_>, (table, row): (Table<R>, &R), t: &Tra
         } else {
             Tone::Bad
         };
-        let (rate, total) = (format::rate(Some(&row.cqes)), format::exact(row.cqes.total));
+        let (rate, total) = (format::rate(Some(&row.cqes)), marked(&row.cqes));
         let line = Cell::new(format!("{:<24}{rate:>12}{total:>17}", row.status), tone);
         pane.add(line.and("  completions", Tone::Dim));
     }
     if let Some(latency) = &t.latency {
         self::latency(pane, "Post to completion", latency);
     }
+}
+
+/// A total with all its digits.
+fn marked(counter: &Counter) -> String {
+    format!("{}{}", format::total_mark(counter), format::exact(counter.total))
 }
 
 /// Heading over lines of [`counter`].
@@ -66,7 +75,7 @@ pub(super) fn counter(name: &str, c: &Counter) -> Cell {
     let moves = c.rate.is_some_and(|rate| rate > 0.0);
     let of_name = if moves { Tone::Strong } else { Tone::Normal };
     let of_rate = if c.rate.is_some() { Tone::Normal } else { Tone::Dim };
-    let total = format!("{}{}", format::total_mark(c), format::exact(c.total));
+    let total = marked(c);
     Cell::new(format!("{name:<24}"), of_name)
         .and(format!("{:>12}", format::rate(Some(c))), of_rate)
         .and(format!("{total:>17}"), Tone::Normal)
