@@ -126,13 +126,8 @@ impl FrameworkErrors {
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
     /// before. PyTorch goes on with its own stack where NCCL has no text.
     fn add_text(&mut self, line: &str) {
-        let line = line
-            .find("NET/")
-            .and_then(|at| line.get(at..))
-            .unwrap_or(line)
-            .trim();
-        let end = line.char_indices().nth(MAX_TEXT).map_or(line.len(), |(at, _)| at);
-        let line = line.get(..end).unwrap_or(line);
+        let line = line.find("NET/").and_then(|at| line.get(at..)).unwrap_or(line);
+        let line = text::cut(line.trim(), MAX_TEXT);
         let words = line.split(' ').scan(0, |at, word| {
             let begin = *at;
             *at += word.len() + 1;
