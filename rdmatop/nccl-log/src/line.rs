@@ -170,7 +170,7 @@ pub fn once(line: &str) -> &str {
 /// The lines that somebody joined to one, as where text was copied from a page that lost its ends of lines.
 /// `None` where lines were cut into each other: then the host before a level is no host of the log, or lacks
 /// its beginning.
-pub fn joined<'a>(line: &'a str, is_host: impl Fn(&str) -> bool) -> Option<Vec<&'a str>> {
+pub fn joined(line: &str, is_host: impl Fn(&str) -> bool) -> Option<Vec<&str>> {
     let is_level = |at: &usize| {
         let text = line.get(*at..).unwrap_or_default();
         LEVELS.iter().any(|(word, _)| text.starts_with(word))
@@ -211,7 +211,7 @@ fn without<'a>(mut line: &'a str, prefix: &str) -> &'a str {
         for word in prefix.split_whitespace().rev() {
             match line.rsplit_once(' ') {
                 Some((rest, last)) if !shape(last).is_empty() && shape(last) == shape(word) => {
-                    line = rest.trim_end()
+                    line = rest.trim_end();
                 }
                 _ => break,
             }
@@ -811,6 +811,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn lines_that_were_joined_are_parts_of_the_line_in_its_order(
+            words in prop::collection::vec("(a1|b1|é):[0-9]{1,2}:1|\\[[0-9]\\]|NCCL (INFO|WARN) ?|0:|x| ", 0..24),
+            separator in " ?",
+        ) {
+            let line = words.join(&separator);
+            let mut rest = line.as_str();
+            for piece in joined(&line, |host| host == "b1").unwrap_or_default() {
+                let at = rest.find(piece);
+                prop_assert!(at.is_some() && is_nccl(piece), "{line:?} {piece:?}");
+                rest = &rest[at.unwrap() + piece.len()..];
+            }
+        }
+
         #[test]
         fn no_bytes_panic_and_nothing_unsafe_comes_out(bytes: Vec<u8>, tail in "(\\x1b\\[[0-9;]{0,3}m?)?[a-z:0-9 ]{0,20}NCCL (INFO|WARN)\\PC{0,20}") {
             for input in [bytes, tail.into_bytes()] {
