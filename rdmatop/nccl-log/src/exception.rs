@@ -95,7 +95,7 @@ impl FrameworkErrors {
             self.add_text(&format!("Cuda failure '{words}'"));
         } else if let Some((text, entry)) = result(line) {
             // PyTorch prints the words of the error first, and its name in the next line.
-            let is_named = text.starts_with("nccl");
+            let is_named = text.starts_with("nccl") || text.starts_with("flagcx");
             if !(is_named && in_words) {
                 self.add("", text, Some(entry));
             }
@@ -126,13 +126,8 @@ impl FrameworkErrors {
     /// Takes the text of an error behind the prefix of its line, which may have another clock than the line
     /// before. PyTorch goes on with its own stack where NCCL has no text.
     fn add_text(&mut self, line: &str) {
-        let line = line
-            .find("NET/")
-            .and_then(|at| line.get(at..))
-            .unwrap_or(line)
-            .trim();
-        let end = line.char_indices().nth(MAX_TEXT).map_or(line.len(), |(at, _)| at);
-        let line = line.get(..end).unwrap_or(line);
+        let line = line.find("NET/").and_then(|at| line.get(at..)).unwrap_or(line);
+        let line = text::cut(line.trim(), MAX_TEXT);
         let words = line.split(' ').scan(0, |at, word| {
             let begin = *at;
             *at += word.len() + 1;
@@ -217,11 +212,9 @@ fn result(line: &str) -> Option<(&str, &'static Entry)> {
         let entry = dictionary::look_up(text).filter(|entry| entry.is_only_a_result())?;
         Some((text, entry))
     };
-    let is_of_pytorch = line.contains("Error:") || line.contains("ncclInvalid");
-    let mut names = line
-        .match_indices("nccl")
-        .take(MAX_NAMES)
-        .filter(|_| is_of_pytorch);
+    let is_of_pytorch = line.contains("Error:") || line.contains("Invalid");
+    let names = line.match_indices("nccl").chain(line.match_indices("flagcx"));
+    let mut names = names.take(MAX_NAMES).filter(|_| is_of_pytorch);
     names
         .find_map(of_pytorch)
         .or_else(|| dictionary::error_of_program(line))

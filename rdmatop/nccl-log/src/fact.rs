@@ -84,15 +84,15 @@ impl Fact {
 
 /// Reads a line that is not NCCL's.
 pub fn parse_plain(line: &str) -> Option<Fact> {
-    ["NCCL", "RCCL"].iter().find_map(|library| {
-        let (_, rest) = line.split_once(&format!("{library} version"))?;
-        // RCCL has `RCCL version : 2.22.3-HEAD:1234567`.
-        let rest = rest.trim_start_matches([':', ' ']);
-        let end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-' | '_'));
-        let version = rest.split(end).next()?.trim_end_matches('.');
-        let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && version.contains('.');
-        is_version.then(|| Fact::Version(format!("{library} {version}")))
-    })
+    // `NCCL`, `RCCL`, and others that were made from it.
+    let (before, rest) = line.split_once("CCL version")?;
+    let library = before.rsplit(|c: char| !c.is_ascii_uppercase()).next()?;
+    // RCCL has `RCCL version : 2.22.3-HEAD:1234567`.
+    let rest = rest.trim_start_matches([':', ' ']);
+    let end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-' | '_'));
+    let version = rest.split(end).next()?.trim_end_matches('.');
+    let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && version.contains('.');
+    (is_version && !library.is_empty()).then(|| Fact::Version(format!("{library}CCL {version}")))
 }
 
 /// Reads the text of a line of NCCL's.

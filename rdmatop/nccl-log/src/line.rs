@@ -4,7 +4,8 @@
 //! NCCL_DEBUG_TIMESTAMP_LEVELS is set, a time comes first; in warnings the place in the source stands between
 //! GPU and level. Launchers and loggers add their own prefix: `[1,3]<stdout>:` (mpirun --tag-output), `3: `
 //! (srun --label), `[default3]:` (torchrun), `[pod/x/y] ` (kubectl logs --prefix), `FILE:12:` (grep -n), a
-//! clock, or JSON around the whole line (docker, journald).
+//! clock, or JSON around the whole line (docker, journald). Libraries that were made from NCCL write the same
+//! line with their own name: ACCL, VCCL, FLAGCX.
 
 use std::borrow::Cow;
 
@@ -34,10 +35,13 @@ const LEVELS: [(&str, Level); 3] = [
     ("NCCL ATTN", Level::Attention),
 ];
 /// Words that other programs have, too, so that a writer must stand before them: those of RCCL since ROCm 7.2
-/// (`ncclDebugLog`, src/debug.cc), which prints such lines without NCCL_DEBUG, and those of NCCL up to 2.2.
-const BARE_LEVELS: [(&str, Level); 3] = [
+/// (`ncclDebugLog`, src/debug.cc), which prints such lines without NCCL_DEBUG, those of NCCL up to 2.2, and
+/// the ends of those of libraries that were made from it (`VCCL INFO`, `FLAGCX INFO`).
+const BARE_LEVELS: [(&str, Level); 5] = [
     ("] [FATAL ERROR]: ", Level::Warn),
     ("] INFO ", Level::Info),
+    ("CCL INFO ", Level::Info),
+    ("CX INFO ", Level::Info),
     (" WARN ", Level::Warn),
 ];
 
@@ -161,6 +165,61 @@ pub fn once(line: &str) -> &str {
         (first.ends_with(second) && is_nccl(second)).then_some(second)
     });
     halves.next().unwrap_or(line)
+}
+
+/// The lines that somebody joined to one, as where text was copied from a page that lost its ends of lines.
+/// `None` where lines were cut into each other: then the host before a level is no host of the log, or lacks
+/// its beginning.
+pub fn joined(line: &str, is_host: impl Fn(&str) -> bool) -> Option<Vec<&str>> {
+    let is_level = |at: &usize| {
+        let text = line.get(*at..).unwrap_or_default();
+        LEVELS.iter().any(|(word, _)| text.starts_with(word))
+    };
+    let levels = line.match_indices("NCCL ").map(|(at, _)| at);
+    let (mut pieces, mut begin, mut end) = (Vec::new(), 0, 0);
+    let mut first: Option<(&str, String)> = None;
+    for level in levels.filter(is_level) {
+        let before = line.get(end..level)?;
+        let Prefix::Writer(Writer { host, pid }) = find_writer(before) else {
+            return None;
+        };
+        let at = before.rfind(&format!("{host}:{pid}:"))?;
+        let at = end + before.get(..at)?.rfind(' ').map_or(0, |space| space + 1);
+        if let Some((prefix, first)) = &first {
+            let piece = line.get(begin..at)?;
+            if at == end || !(host == *first || is_host(&host) || piece.ends_with("  ")) {
+                return None;
+            }
+            pieces.push(without(piece, prefix));
+            begin = at;
+        } else {
+            first = Some((line.get(..at)?, host));
+        }
+        end = level + 1;
+    }
+    pieces.push(line.get(begin..)?);
+    (pieces.len() > 1).then_some(pieces)
+}
+
+/// A line without the prefix of the next one behind it, which may stand there more than once. Its numbers, as
+/// of a clock, are others.
+fn without<'a>(mut line: &'a str, prefix: &str) -> &'a str {
+    let shape = |word: &str| word.replace(|c: char| c.is_ascii_digit(), "");
+    loop {
+        line = line.trim_end();
+        let length = line.len();
+        for word in prefix.split_whitespace().rev() {
+            match line.rsplit_once(' ') {
+                Some((rest, last)) if !shape(last).is_empty() && shape(last) == shape(word) => {
+                    line = rest.trim_end();
+                }
+                _ => break,
+            }
+        }
+        if line.len() == length {
+            return line;
+        }
+    }
 }
 
 /// Whether the line holds one of NCCL's.
@@ -674,6 +733,39 @@ mod tests {
     }
 
     #[test]
+    fn lines_that_somebody_joined_are_parted_where_a_known_host_begins() {
+        let is_host = |host: &str| host == "b1";
+        for (line, wanted) in [
+            (
+                "a1:1:1 [0] NCCL INFO x a1:2:2 [1] f.cc:7 NCCL WARN y",
+                Some(vec!["a1:1:1 [0] NCCL INFO x", "a1:2:2 [1] f.cc:7 NCCL WARN y"]),
+            ),
+            (
+                "7:[03:04:05] a1:1:1 [0] NCCL INFO x 19:[03:04:06] b1:2:2 [1] NCCL INFO y",
+                Some(vec![
+                    "7:[03:04:05] a1:1:1 [0] NCCL INFO x",
+                    "b1:2:2 [1] NCCL INFO y",
+                ]),
+            ),
+            (
+                "a1:1:1 [0] NCCL INFO x   c1:2:2 [1] NCCL INFO y",
+                Some(vec!["a1:1:1 [0] NCCL INFO x", "c1:2:2 [1] NCCL INFO y"]),
+            ),
+            (
+                "0: a1:1:1 [0] NCCL INFO x 7 0: a1:2:2 [1] NCCL INFO y",
+                Some(vec!["0: a1:1:1 [0] NCCL INFO x 7", "a1:2:2 [1] NCCL INFO y"]),
+            ),
+            ("a1:1:1 [0] NCCL INFO x c1:2:2 [1] NCCL INFO y", None),
+            ("a1:1:1 [0] NCCL INFO xa1:2:2 [1] NCCL INFO y", None),
+            ("a1:1:1 [0] NCCL INFO NCCL INFO y", None),
+            ("a1:1:1 [0] NCCL INFO x", None),
+            ("x", None),
+        ] {
+            assert_eq!(joined(line, is_host), wanted, "{line}");
+        }
+    }
+
+    #[test]
     fn json_around_a_line_is_taken_off() {
         let line = r#"{"log":"n:1:1 [0] NCCL INFO \u001b[1mx\n","stream":"stdout"}"#;
         assert_eq!(unpacked(line).unwrap(), ["n:1:1 [0] NCCL INFO x"]);
@@ -719,6 +811,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn lines_that_were_joined_are_parts_of_the_line_in_its_order(
+            words in prop::collection::vec("(a1|b1|é):[0-9]{1,2}:1|\\[[0-9]\\]|NCCL (INFO|WARN) ?|0:|x| ", 0..24),
+            separator in " ?",
+        ) {
+            let line = words.join(&separator);
+            let mut rest = line.as_str();
+            for piece in joined(&line, |host| host == "b1").unwrap_or_default() {
+                let at = rest.find(piece);
+                prop_assert!(at.is_some() && is_nccl(piece), "{line:?} {piece:?}");
+                rest = &rest[at.unwrap() + piece.len()..];
+            }
+        }
+
         #[test]
         fn no_bytes_panic_and_nothing_unsafe_comes_out(bytes: Vec<u8>, tail in "(\\x1b\\[[0-9;]{0,3}m?)?[a-z:0-9 ]{0,20}NCCL (INFO|WARN)\\PC{0,20}") {
             for input in [bytes, tail.into_bytes()] {

@@ -34,15 +34,9 @@ impl Hca {
 pub(super) fn read(text: &str) -> Option<Fact> {
     // 2.3 has a line for each interface that sockets can use, whatever is chosen then.
     if let Some(list) = text.strip_prefix("NET : Using interface ") {
-        return Some(Fact::Interfaces {
-            network: String::new(),
-            names: vec![
-                list.split_once(':')
-                    .filter(|(name, _)| is_name(name))?
-                    .0
-                    .to_owned(),
-            ],
-        });
+        let (name, _) = list.split_once(':').filter(|(name, _)| is_name(name))?;
+        let (network, names) = (String::new(), vec![name.to_owned()]);
+        return Some(Fact::Interfaces { network, names });
     }
     let rest = text.strip_prefix("NET/")?;
     let (transport, what) = rest.split_once(':')?;

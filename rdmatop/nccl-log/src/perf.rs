@@ -32,12 +32,7 @@ impl Perf {
     pub fn line(&mut self, line: &str) {
         let value = |name| {
             let rest = line.trim_start_matches(['#', ' ']).strip_prefix(name)?;
-            Some(
-                rest.trim_start_matches([' ', ':'])
-                    .split_whitespace()
-                    .next()
-                    .unwrap_or_default(),
-            )
+            rest.trim_start_matches([' ', ':']).split_whitespace().next()
         };
         if let Some(average) = value("Avg bus bandwidth") {
             self.average_gigabytes_per_second = number(average);

@@ -38,12 +38,12 @@ pub enum Part {
 impl Part {
     /// The part that a file of NCCL's source belongs to.
     pub(super) fn of(file: &str) -> Option<Self> {
-        let name = file.rsplit('/').next()?;
-        match name {
-            "bootstrap.cc" | "bootstrap.cu" => Some(Self::Bootstrap),
-            "net_socket.cc" | "net_socket.cu" => Some(Self::Sockets),
+        // Their ends are `.cc`, `.cu` before 2.5, and `.cpp` in RCCL's builds.
+        match file.rsplit('/').next()?.split('.').next()? {
+            "bootstrap" => Some(Self::Bootstrap),
+            "net_socket" => Some(Self::Sockets),
             // The last two are of HPC-X.
-            "net_ib.cc" | "net_ib.cu" | "ib_plugin.c" | "p2p_plugin.c" => Some(Self::Verbs),
+            "net_ib" | "ib_plugin" | "p2p_plugin" => Some(Self::Verbs),
             _ if file.contains("transport/net_ib/") => Some(Self::Verbs),
             _ => None,
         }

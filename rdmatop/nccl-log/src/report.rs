@@ -113,6 +113,8 @@ pub struct Report {
     versions: BTreeSet<String>,
     /// What each process wrote.
     pub processes: BTreeMap<Writer, Process>,
+    /// Who wrote the first line.
+    first: Option<Writer>,
     /// Number of lines about processes and NICs beyond the limits.
     pub left_out: u64,
     /// Bytes of text that were taken into [`Self::processes`], including those that a later line replaced.
@@ -171,9 +173,31 @@ impl Report {
         self.flush();
         self.add_framework_errors();
         self.provider = self.only_provider();
-        if self.torn == 0 {
-            return;
+        // What was copied out of a log mostly begins within a line.
+        let cut = self.first.take().filter(|first| {
+            let is_whole = |other: &Writer| {
+                let begins = other.host.strip_suffix(first.host.as_str());
+                other.pid == first.pid && begins.is_some_and(|begin| !begin.is_empty())
+            };
+            !first.host.is_empty() && self.processes.keys().any(is_whole)
+        });
+        let mut none = if self.torn > 0 {
+            self.torn_hosts()
+        } else {
+            BTreeSet::new()
+        };
+        none.extend(cut.map(|writer| writer.host));
+        let is_host = |host: &String| !none.contains(host);
+        for (writer, process) in &self.processes {
+            self.torn += if is_host(&writer.host) { 0 } else { process.lines };
         }
+        self.processes.retain(|writer, _| is_host(&writer.host));
+        self.nics.retain(|nic, _| is_host(&nic.host));
+        self.warnings.retain_hosts(is_host);
+    }
+
+    /// Hosts of a torn log that are none: their names are cut from others.
+    fn torn_hosts(&self) -> BTreeSet<String> {
         let mut lines: BTreeMap<&str, u64> = BTreeMap::new();
         for (writer, process) in &self.processes {
             *lines.entry(&writer.host).or_default() += process.lines;
@@ -201,7 +225,7 @@ impl Report {
             .filter(|(host, _)| !host.is_empty())
             .map(|(_, count)| count)
             .sum();
-        let parts: BTreeSet<String> = lines
+        lines
             .iter()
             .filter(|(host, count)| {
                 if host.is_empty() {
@@ -212,13 +236,7 @@ impl Report {
                 }
             })
             .map(|(host, _)| (*host).to_owned())
-            .gather();
-        for host in &parts {
-            self.torn += lines.get(host.as_str()).copied().unwrap_or_default();
-        }
-        self.processes.retain(|writer, _| !parts.contains(&writer.host));
-        self.nics.retain(|nic, _| !parts.contains(&nic.host));
-        self.warnings.retain_hosts(|host| !parts.contains(host));
+            .gather()
     }
 
     /// Takes what frameworks printed of an error as warnings, unless NCCL's own lines have the fault: then it
@@ -252,6 +270,10 @@ impl Report {
                 }
             }
             Line::Torn => {
+                let is_host = |host: &str| self.processes_on(host).next().is_some();
+                if let Some(pieces) = line::joined(line, is_host) {
+                    return pieces.into_iter().for_each(|piece| self.logical_line(piece));
+                }
                 self.nccl_lines += 1;
                 self.torn += 1;
             }
@@ -269,6 +291,9 @@ impl Report {
     }
 
     fn nccl(&mut self, writer: Writer, level: Level, before: &str, text: &str) {
+        if self.nccl_lines == 1 {
+            self.first = Some(writer.clone());
+        }
         if !self.processes.contains_key(&writer) && self.processes.len() >= MAX_PROCESSES {
             self.left_out += 1;
             return;
@@ -296,7 +321,7 @@ impl Report {
                 .filter(|entry| level != Level::Info || by_the_way(entry));
             if let Some(entry) = entry {
                 // A fault breaks the job; it does not make NCCL choose another network.
-                if entry.kind != Kind::Fault {
+                if !matches!(entry.kind, Kind::Fault | Kind::Echo) {
                     let device = process.messages.entry(entry.id).or_default();
                     if device.is_none() {
                         *device = dictionary::device(text).map(str::to_owned);

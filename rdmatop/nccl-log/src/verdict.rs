@@ -236,7 +236,7 @@ fn because(why: &str) -> String {
 }
 
 /// Entries that do not tell what failed, as only the words of the message do.
-const IN_WORDS: [&str; 2] = ["cuda", "ofi-request"];
+const IN_WORDS: [&str; 3] = ["cuda", "nvml", "ofi-request"];
 
 /// The first fault among the warnings: where it was, and what.
 fn fault(report: &Report) -> Option<String> {

@@ -31,9 +31,15 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// What it is about; `None` for an unknown warning, which may be about anything.
+    /// What it is about, where an echo is a fault; `None` for an unknown warning, which may be about anything.
     pub fn kind(&self) -> Option<Kind> {
-        self.entry.map(|entry| entry.kind)
+        self.entry.map(|entry| {
+            if entry.kind == Kind::Echo {
+                Kind::Fault
+            } else {
+                entry.kind
+            }
+        })
     }
 
     /// Whether it only says that a call failed, and not why.
@@ -136,7 +142,7 @@ impl Warnings {
     }
 
     /// Forgets the hosts that turned out to be none.
-    pub(super) fn retain_hosts(&mut self, is_host: impl Fn(&str) -> bool) {
+    pub(super) fn retain_hosts(&mut self, is_host: impl Fn(&String) -> bool) {
         for warning in &mut self.list {
             warning.hosts.retain(|host| is_host(host));
             warning.devices.retain(|(host, _)| is_host(host));
@@ -159,12 +165,12 @@ impl Warnings {
             self.first(|one| one.entry.is_some_and(|entry| entry.kind == kind && is(entry)))
         };
         let failed = || of_kind(Kind::Follows, Entry::is_only_a_result);
-        of_kind(Kind::Fault, |entry| !entry.is_echo())
-            .or_else(|| of_kind(Kind::Fault, Entry::is_echo))
+        of_kind(Kind::Fault, |_| true)
+            .or_else(|| of_kind(Kind::Echo, |_| true))
             .or_else(|| failed().filter(|failed| self.unknown_before(failed).is_some()))
             .or_else(|| {
                 of_kind(Kind::Follows, |entry| {
-                    !entry.is_only_a_result() && !entry.is_echo()
+                    !entry.is_only_a_result() && entry.id != "proxy"
                 })
             })
             .or_else(|| of_kind(Kind::Follows, |entry| !entry.is_only_a_result()))

@@ -39,6 +39,8 @@ macro_rules! messages {
 
 use serde::Serialize;
 
+use super::report::is_ib;
+
 mod network;
 mod others;
 mod plugins;
@@ -55,6 +57,10 @@ mod tests;
 pub enum Kind {
     /// The job fails because of it, or will fail.
     Fault,
+    /// A fault that is mostly the echo of another one: what ranks report when a peer failed or ended, when a
+    /// connection had failed before, or while the job is torn down.
+    #[serde(rename = "fault")]
+    Echo,
     /// It follows from a fault that another line, or another rank, reports.
     Follows,
     /// The message decides which network is used.
@@ -111,38 +117,7 @@ impl Entry {
     pub fn is_only_a_result(&self) -> bool {
         matches!(self.pattern, Pattern::CallResult(_))
     }
-
-    /// Whether it is mostly the echo of another one: what ranks report when a peer failed or ended, when a
-    /// connection had failed before, or while the job is torn down.
-    pub fn is_echo(&self) -> bool {
-        ECHOES.contains(&self.id)
-    }
 }
-
-/// See [`Entry::is_echo`].
-const ECHOES: [&str; 21] = [
-    "bad-response",
-    "comm-gone",
-    "cuda",
-    "gpu-program",
-    "no-answer",
-    "no-requests",
-    "not-connected",
-    "ofi-peer",
-    "ofi-request",
-    "peer-silent",
-    "poll-failed",
-    "post-failed",
-    "proxy",
-    "receiver-not-ready",
-    "refused",
-    "remote-access",
-    "remote-operation",
-    "remote-refused",
-    "response-timeout",
-    "shared-memory-gone",
-    "unreached",
-];
 
 /// All entries.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
@@ -176,6 +151,9 @@ pub fn look_up(text: &str) -> Option<&'static Entry> {
 
 /// The entry for a message behind this: its writer, and its place in NCCL's source.
 pub fn look_up_in(before: &str, text: &str) -> Option<&'static Entry> {
+    // Google's plugin is made from the transport IB.
+    let of_google = text.strip_prefix("NET/gIB").map(|rest| format!("NET/IB{rest}"));
+    let text = of_google.as_deref().unwrap_or(text);
     let mut entries = entries();
     let status = status(text);
     let event = event(text);
@@ -245,20 +223,24 @@ fn status(text: &str) -> Option<Status<'_>> {
 
 /// `NET/IB : mlx5_0:1 Got async event : port error`, `... async fatal event on QP (0x7f): local ... error`.
 fn event(text: &str) -> Option<&str> {
-    let is_event = text.starts_with("NET/IB") && text.contains(" async ") && text.contains(" event");
+    let is_event = text.starts_with("NET/") && text.contains(" async ") && text.contains(" event");
     let (_, name) = text.rsplit_once(": ").filter(|_| is_event)?;
     let end = name.rfind('(').filter(|_| name.ends_with(')'));
     Some(end.map_or(name, |end| name.get(..end).unwrap_or(name)).trim())
 }
 
-/// Names of `ncclResult_t`, from 1 on (src/nccl.h.in).
-const RESULTS: [&str; 6] = [
-    "ncclUnhandledCudaError",
-    "ncclSystemError",
-    "ncclInternalError",
-    "ncclInvalidArgument",
-    "ncclInvalidUsage",
-    "ncclRemoteError",
+/// Names of `ncclResult_t`, from 1 on, without what names the library (src/nccl.h.in), and what
+/// `ncclGetErrorString` says of each (src/init.cc). RCCL says the same.
+const RESULTS: [(&str, &str); 6] = [
+    ("UnhandledCudaError", "unhandled cuda error"),
+    ("SystemError", "unhandled system error"),
+    ("InternalError", "internal error"),
+    ("InvalidArgument", "invalid argument"),
+    ("InvalidUsage", "invalid usage"),
+    (
+        "RemoteError",
+        "remote process exited or there was a network error",
+    ),
 ];
 
 /// What a call failed with: `group.cc:64 -> 2 [Async thread]`, the last line of NCCL's trace of places
@@ -267,14 +249,15 @@ const RESULTS: [&str; 6] = [
 /// it goes on without what failed, such as SHARP.
 fn returned(text: &str) -> Option<u32> {
     if let Some((name, _)) = text.split_once(':')
-        && let Some(at) = RESULTS.iter().position(|result| *result == name)
+        && let Some(name) = name.strip_prefix("nccl").or_else(|| name.strip_prefix("flagcx"))
+        && let Some(at) = RESULTS.iter().position(|(result, _)| *result == name)
     {
         return u32::try_from(at + 1).ok();
     }
     let (place, rest) = text.rsplit_once("-> ")?;
     let (result, thread) = rest.split_once(' ').unwrap_or((rest, ""));
     let of_thread = ["[Async thread]", "[Progress Thread]", "[Proxy Thread]"].contains(&thread);
-    let of_program = thread.is_empty() && place.contains("group.cc:");
+    let of_program = thread.is_empty() && place.contains("group.c");
     let result: u32 = result.parse().ok()?;
     // `group.cc:64`, since 2.30 `group.cc:79 (ncclAsyncJobMain)`.
     let mut words = place.split_whitespace();
@@ -290,16 +273,6 @@ pub(super) fn traced_file(text: &str) -> Option<&str> {
     let is_number = |word: &str| word.parse::<u32>().is_ok();
     (is_number(line) && is_number(result.split(' ').next()?)).then_some(file)
 }
-
-/// What `ncclGetErrorString` says of each `ncclResult_t`, from 1 on (src/init.cc). RCCL says the same.
-const ERRORS: [&str; 6] = [
-    "unhandled cuda error",
-    "unhandled system error",
-    "internal error",
-    "invalid argument",
-    "invalid usage",
-    "remote process exited or there was a network error",
-];
 
 /// What programs print before the words of an error: PyTorch, vLLM, nccl-tests, XLA, Horovod, CuPy.
 const PROGRAMS: [&str; 6] = [
@@ -317,8 +290,8 @@ pub(super) fn error_of_program(line: &str) -> Option<(&str, &'static Entry)> {
     let begin = PROGRAMS.iter().filter_map(|program| line.find(program)).min()?;
     let rest = line.get(begin..)?;
     let (result, at) = (1..)
-        .zip(ERRORS)
-        .find_map(|(result, words)| Some((result, rest.find(words)?)))?;
+        .zip(RESULTS)
+        .find_map(|(result, (_, words))| Some((result, rest.find(words)?)))?;
     let entry = results::ENTRIES
         .iter()
         .find(|entry| entry.pattern == Pattern::CallResult(result))?;
@@ -348,20 +321,22 @@ pub fn device(text: &str) -> Option<&str> {
     {
         return Some(name);
     }
-    let rest = text
-        .strip_prefix("NET/IB : ")
-        .or_else(|| text.strip_prefix("NET/IB: "))?;
-    let (device, port) = rest.split(' ').next()?.split_once(':')?;
+    let (network, rest) = text.strip_prefix("NET/")?.split_once(": ")?;
+    let (device, port) = rest
+        .split(' ')
+        .next()
+        .filter(|_| is_ib(network))?
+        .split_once(':')?;
     let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     Some(device).filter(is_name).filter(|_| is_port)
 }
 
 /// Whether a fault shows that the job moves data by verbs, whatever the name of its network.
 pub fn shows_verbs(before: &str, text: &str, kind: Kind) -> bool {
-    let of_verbs = ["NET/IB", "Call to ibv_", "ibv_", UCX]
+    let of_verbs = ["NET/IB", "NET/gIB", "Call to ibv_", "ibv_", UCX]
         .iter()
         .any(|word| text.starts_with(word))
         || text.contains("ibv_modify_qp failed")
         || before.contains("transport/net_ib/");
-    of_verbs && matches!(kind, Kind::Fault | Kind::Follows)
+    of_verbs && matches!(kind, Kind::Fault | Kind::Echo | Kind::Follows)
 }

@@ -3,13 +3,11 @@
 use super::{Entry, Pattern::Text};
 
 const ONE_KIND: &str = "choose NICs of one kind on every host with NCCL_IB_HCA";
-const MIXED: &str = "one end is InfiniBand, the other RoCE";
 const INTERFACES: &str = "check NCCL_SOCKET_IFNAME against `ip -br address`";
 const COLLECTIVES: &str = "look for ranks that call another collective or another count, and for NCCL_ settings that differ between ranks";
 
 pub(super) const ENTRIES: &[Entry] = messages! {
-    "no-libibverbs" Choice means "libibverbs could not be opened: it is missing in the image (install libibverbs1 and \
-        ibverbs-providers)";
+    "no-libibverbs" Choice means "libibverbs could not be opened: it is missing in the image (install libibverbs1 and ibverbs-providers)";
         next "install rdma-core's libibverbs1 and ibverbs-providers in the image";
         in "NCCL 2.3 to 2.29, RCCL to ROCm 6.3": Text(&["Failed to open libibverbs.so"]);
         in "NCCL 2.30 on": Text(&["Count not open libibverbs.so.1"]);
@@ -24,15 +22,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "nothing, if the host has other NICs; else install libionic of the NIC's driver in the image";
         in "RCCL of ROCm 7.12 on": Text(&["NET/IB : Failed to open ionicdv symbols"]);
 
-    "no-pcie" Note means "an RDMA device has no PCIe device in /sys: it is one of software (SoftRoCE, siw), or \
-        the container's /sys is not whole";
+    "no-pcie" Note means "an RDMA device has no PCIe device in /sys: it is one of software (SoftRoCE, siw), or the container's /sys is not whole";
         next "nothing, if it is one of software: NCCL then does not know which GPU is near it";
         in "NCCL 2.8 on, RCCL of ROCm 4.2 on":
             Text(&["Could not find real path of ", " (/sys/class/infiniband/"]);
 
     "no-device" Choice means "NCCL found no usable RDMA device";
-        next "`rdmatop doctor` and `ibv_devinfo`, in the container too: no device, no ACTIVE port, or none \
-            that NCCL_IB_HCA names; with EFA alone aws-ofi-nccl has to be in the image";
+        next "`rdmatop doctor` and `ibv_devinfo`, in the container too: no device, no ACTIVE port, or none that NCCL_IB_HCA names; with EFA alone \
+            aws-ofi-nccl has to be in the image";
         in "NCCL 2.4 on, RCCL": Text(&["NET/IB : No device found"]);
 
     "no-interface" Choice means "no network interface matches NCCL_SOCKET_IFNAME";
@@ -54,7 +51,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.3 to 2.26, RCCL":
             Text(&["Net : No interface found in the same subnet as remote address"]);
 
-    "mixed-links" Fault means MIXED;
+    "mixed-links" Fault means "one end is InfiniBand, the other RoCE";
         next ONE_KIND;
         in "NCCL 2.26 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : Attempted to connect incompatible devices"]);
         in "NCCL 2.26 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : Remote ", " device is incompatible with the local "]);
@@ -67,8 +64,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.24 to 2.25":
             Text(&["NET/IB : Trying to merge multiple devices together with different link_layer"]);
 
-    "far-merge" Note means "a NIC is merged from ports on different sockets or PCIe roots: slower than each alone, or without \
-        GPUDirect";
+    "far-merge" Note means "a NIC is merged from ports on different sockets or PCIe roots: slower than each alone, or without GPUDirect";
         next "NCCL_IB_MERGE_NICS=0, or NCCL_NET_FORCE_MERGE not set, and measure";
         in "RCCL of ROCm 7.12 on": Text(&["NET/IB : Merging NICs across "]);
 
@@ -77,11 +73,10 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.20 on, RCCL of ROCm 6.2 on": Text(&["NET/IB : Local mergedDev"]);
 
     "unequal-rails" Note means "the two ends of a connection use devices of different names";
-        next "on a rail-optimized network NICs of one name should meet: compare what NCCL lists on both \
-            hosts (NCCL_IB_HCA)";
+        next "on a rail-optimized network NICs of one name should meet: compare what NCCL lists on both hosts (NCCL_IB_HCA)";
         in "NCCL 2.24 on, RCCL of ROCm 7.0 on": Text(&["NET/IB : There are mismatched physical devices"]);
 
-    "no-requests" Fault means "more requests are outstanding than NCCL allows for: those before did not end";
+    "no-requests" Echo means "more requests are outstanding than NCCL allows for: those before did not end";
         next "look at the peer: a rank that hangs or runs other collectives";
         in "NCCL 2.3 on, RCCL": Text(&["NET/IB : unable to allocate requests"]);
 
@@ -95,16 +90,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.12 on, RCCL of ROCm 5.3 on": Text(&["NET/IB : req ", " posted incorrect receive info"]);
 
     "start-mismatch" Fault means "ranks disagree while the job starts";
-        next "the same program, image and NCCL on every host; two jobs must not share an address \
-            (NCCL_COMM_ID, MASTER_PORT)";
+        next "the same program, image and NCCL on every host; two jobs must not share an address (NCCL_COMM_ID, MASTER_PORT)";
         in "NCCL 2.3 on, RCCL": Text(&["Message truncated : received "]);
 
-    "not-connected" Fault means "data was to be moved on a connection that was not ready";
+    "not-connected" Echo means "data was to be moved on a connection that was not ready";
         next "look at the first error above";
         in "NCCL 2.17 on, RCCL of ROCm 5.7 on": Text(&["NET/IB: ncclIb", "() called when comm->"]);
 
-    "device-failed" Fault means "a NIC failed; NCCL goes on with the others where it was told to \
-        (NCCL_IB_RESILIENCY settings)";
+    "device-failed" Fault means "a NIC failed; NCCL goes on with the others where it was told to (NCCL_IB_RESILIENCY settings)";
         next "cable, transceiver and switch port of that NIC; `sudo dmesg` of that host";
         in "NCCL 2.29 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "Device ", " marked as failed"]);
 
@@ -122,8 +115,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "RCCL of ROCm 7.2 on": Text(&["RCCL encountered a communication fatal error"]);
         in "RCCL of ROCm 7.2 on": Text(&["RCCL cannot recover from this network failure"]);
 
-    "no-gpudirect" Note means "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem \
-        nor DMA-BUF";
+    "no-gpudirect" Note means "GPUs cannot start transfers themselves (GIN): there is neither nvidia_peermem nor DMA-BUF";
         next "load nvidia_peermem, or use the open GPU kernel driver with DMA-BUF";
         in "NCCL 2.29 on": Text(&["Unable to use GIN: Peermem is not supported"]);
 
@@ -136,15 +128,13 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "install amdgpu-dkms, or a kernel and driver with DMA-BUF (NCCL_DMABUF_ENABLE=1)";
         in "RCCL after ROCm 6.3": Text(&["GDRDMA not enabled. Could not find memory_peers"]);
 
-    "no-flid" Note means "the two ends are in different InfiniBand subnets, and the router's address is not \
-        configured";
+    "no-flid" Note means "the two ends are in different InfiniBand subnets, and the router's address is not configured";
         next "ask whoever runs the subnet managers for FLIDs of the routers";
         in "NCCL 2.22 on": Text(&["Warning: remote FLID configured as zero"]);
 
-    "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has no such index, \
-        and NCCL up to 2.25 ends there";
-        next "NCCL 2.26 or later, which goes on to the next index; else NCCL_IB_GID_INDEX with one that `show_gids` has in the \
-            container";
+    "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read: the container's /sys has no such index, and NCCL up \
+        to 2.25 ends there";
+        next "NCCL 2.26 or later, which goes on to the next index; else NCCL_IB_GID_INDEX with one that `show_gids` has in the container";
         in "NCCL 2.23 to 2.25": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum", "Invalid argument"]);
 
     "gid-unreadable" Fault means "the kind (RoCE v1 or v2) of an address (GID) cannot be read from /sys";
@@ -152,12 +142,14 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["NET/IB: open failed in ncclIbRoceGetVersionNum"]);
         in "NCCL 2.23 on, RCCL of ROCm 7.0 on": Text(&["NET/IB: read failed in ncclIbRoceGetVersionNum"]);
 
-    "gid-lost" Fault means "the addresses (GIDs) of a port changed while the job ran, and NCCL found none \
-        that it can use";
-        next "`rdma link` and `ip address` of that host: the network device needs its address again; then \
-            restart the job";
+    "gid-lost" Fault means "the addresses (GIDs) of a port changed while the job ran, and NCCL found none that it can use";
+        next "`rdma link` and `ip address` of that host: the network device needs its address again; then restart the job";
         in "NCCL 2.31 on, RCCL of ROCm 10 on":
             Text(&["NET/IB : ", " marking device with fatal error after GID-change event handler failed"]);
+
+    "one-nic" Note means "NCCL is to go on over another NIC when one fails, and a connection has one NIC alone";
+        next "nothing, or NCCL_IB_RESILIENCY_PORT_FAILOVER unset, or NICs that can be merged (NCCL_IB_MERGE_NICS, NCCL_NET_MERGE_LEVEL)";
+        in "NCCL 2.29 on": Text(&["NET/IB: Resiliency is enabled on a "]);
 
     "speed-changed" Note means "a port's speed changed while the job ran";
         next "where it became less: `ethtool` or `ibstat` of that port, its cable and its peer";
@@ -171,8 +163,7 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "`rdma link`: whether the port is ACTIVE and has its GID again";
         in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: ", "port still down or GID not yet registered"]);
 
-    "request-stalls" Note means "a request that was posted to a NIC has not ended for long: its peer does \
-        not receive, or packets are lost";
+    "request-stalls" Note means "a request that was posted to a NIC has not ended for long: its peer does not receive, or packets are lost";
         next "look at the peer that the line names: its process, its port, and retransmissions of both NICs";
         in "NCCL 2.31 on, RCCL of ROCm 10 on": Text(&["NET/IB: WQE stall (no CQE): "]);
 
@@ -188,21 +179,20 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "unset it, or look its values up in the user guide of that version";
         in "NCCL 2.32 on": Text(&["NET/IB: Unrecognized NCCL_IB_RAIL_POLICY="]);
 
-    "gin-connect" Fault means "a queue pair of a GPU that starts its own transfers (GIN) could not be \
-        connected";
+    "gin-connect" Fault means "a queue pair of a GPU that starts its own transfers (GIN) could not be connected";
         next "the NICs that the line names: link, GID or LID of both; the first error before it";
         in "NCCL 2.31 on": Text(&["*", "Failed to connect GDAKI QP: "]);
 
     "gin-call" Fault means "a call of DOCA failed, by which GPUs start their own transfers (GIN)";
-        next "NCCL_GIN_ENABLE=0 does without, for programs that can; else the number is a doca_error_t (21: the driver \
-            refused), and `sudo dmesg` of that host, the NIC's firmware and the open GPU kernel driver";
+        next "NCCL_GIN_ENABLE=0 does without, for programs that can; else the number is a doca_error_t (21: the driver refused), and `sudo dmesg` of \
+            that host, the NIC's firmware and the open GPU kernel driver";
         in "NCCL 2.30 on": Text(&["DOCA failure "]);
         in "NCCL 2.30 on": Text(&["DOCA Error "]);
 
-    "stranger" Note means "a connection that is not of this job, or of another kind, or that ended at once, was dropped: a process of \
-        another job or version, or a port scanner";
-        next "who has the address that the line names; where it is of this job, two jobs share NCCL_COMM_ID or a port, or \
-            the hosts have different versions of NCCL";
+    "stranger" Note means "a connection that is not of this job, or of another kind, or that ended at once, was dropped: a process of another job or \
+        version, or a port scanner";
+        next "who has the address that the line names; where it is of this job, two jobs share NCCL_COMM_ID or a port, or the hosts have different \
+            versions of NCCL";
         in "NCCL 2.32 on": Text(&["Socket magic mismatch from ", "discarding peer connection"]);
         in "NCCL 2.32 on": Text(&["Wrong socket type from ", "discarding peer connection"]);
         in "NCCL 2.32 on": Text(&["Handshake receive from ", "discarding peer connection"]);

@@ -7,8 +7,8 @@
 
 use super::{Entry, Pattern::Text};
 
-const NVSHMEM_PATH: &str = "NVSHMEM_IB_GID_INDEX and NVSHMEM_HCA_LIST (or NVSHMEM_HCA_PE_MAPPING); on a fabric of rails NVSHMEM connects NICs of all rails with one \
-                            another; NCCL's own variables do not count there";
+const NVSHMEM_PATH: &str = "NVSHMEM_IB_GID_INDEX and NVSHMEM_HCA_LIST (or NVSHMEM_HCA_PE_MAPPING); on a fabric of rails NVSHMEM connects NICs of all \
+                            rails with one another; NCCL's own variables do not count there";
 
 pub(super) const ENTRIES: &[Entry] = messages! {
     "nvshmem-connect" Fault means "NVSHMEM could not connect a queue pair: nobody answers for the peer's address (ARP or neighbour discovery)";
@@ -37,8 +37,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
 
     "nvshmem-ibgda" Follows means "NVSHMEM's transport IBGDA, by which GPUs start their own transfers, did not start; programs that need it \
         (DeepEP's low latency) fail";
-        next "the lines before it: NICs of mlx5 alone can; before NVSHMEM 3.4.5 the GPU driver needs NVreg_EnableStreamMemOPs=1 \
-            and NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or NVSHMEM gdrcopy";
+        next "the lines before it: NICs of mlx5 alone can; before NVSHMEM 3.4.5 the GPU driver needs NVreg_EnableStreamMemOPs=1 and \
+            NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or NVSHMEM gdrcopy";
         in "NVSHMEM 3.2 on": Text(&["init failed for transport: IBGDA"]);
 
     "nvshmem-not-mlx5" Note means "NVSHMEM does not use an RDMA device for IBGDA, because its driver is not mlx5";
@@ -51,33 +51,37 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "NVSHMEM 3.2 on": Text(&["non-zero status: ", "connect EPS failed"]);
         in "NVSHMEM 3.2 on": Text(&["non-zero status: ", "nvshmem setup connections failed"]);
 
+    "ucx-address" Fault means "UCX could not make an address handle: nobody answers for the peer's address (ARP or neighbour discovery), or the NIC \
+        has no way from this GID to it";
+        next "ping the peer from the NIC's own interface; UCX_NET_DEVICES with the NICs that reach it, UCX_IB_GID_INDEX, where it is set";
+        in "UCX 1.4 on": Text(&["UCX  ERROR ", "ibv_create_ah(", " failed: "]);
+
     "memlock" Fault means "UCX could not register memory: the limit of locked memory is too small";
         next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd)";
         in "UCX 1.6 on": Text(&["UCX  ERROR ", "Please set max locked memory"]);
 
     "ofi-memory" Fault means "libfabric could not register memory: the limit of locked memory, or the NIC's number of regions, is reached";
-        next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions \
-            its processes have (`rdma resource show`)";
+        next "`ulimit -l unlimited` for the job (docker: --ulimit memlock=-1; Slurm: LimitMEMLOCK of slurmd); else how many regions its processes \
+            have (`rdma resource show`)";
         in "libfabric 1.9 on": Text(&["<warn> Unable to register MR", "Cannot allocate memory"]);
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory", "Error: Cannot allocate memory"]);
 
-    "ofi-peer" Fault means "the peer's endpoint of EFA is not there: its process ended or began anew";
+    "ofi-peer" Echo means "the peer's endpoint of EFA is not there: its process ended or began anew";
         next "of all ranks' logs, the one that ends first; `sudo dmesg` of its host (out of memory), the memory limit of its container";
         in "aws-ofi-nccl 1.3 on, with libfabric to 1.21": Text(&["NET/OFI ", "completed with error", "Invalid receiver queue pair number"]);
         in "aws-ofi-nccl 1.3 on, with libfabric 1.22 on": Text(&["NET/OFI ", "completed with error", "Bad queue pair (QP) number"]);
         in "libfabric 1.16 to 1.21": Text(&["<warn> err: ", "message: Invalid receiver queue pair number"]);
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Bad queue pair (QP) number"]);
 
-    "ofi-peer" Fault means "the peer's memory that a transfer of EFA names is not registered, or no longer: it gave the transfer up, or ended";
+    "ofi-peer" Echo means "the peer's memory that a transfer of EFA names is not registered, or no longer: it gave the transfer up, or ended";
         next "of all ranks' logs, the one that ends first; it also comes where a program frees a buffer too early";
         in "aws-ofi-nccl 1.3 on, with libfabric to 1.20": Text(&["NET/OFI ", "completed with error", "Invalid address My EFA"]);
         in "libfabric 1.16 to 1.20": Text(&["<warn> err: ", "message: Invalid address My EFA"]);
         in "libfabric 1.22 to 2.2": Text(&["<warn> err: ", "message: Remote key (RKEY) not registered"]);
         in "libfabric 2.3 on": Text(&["<warn> err: ", "message: Remote memory registration is invalid"]);
 
-    "ofi-peer" Fault means "the peer does not answer over EFA, or not any more";
-        next "EFA: the security group must allow all traffic from and to itself, both ends in one subnet; else the peer's \
-            process and its log";
+    "ofi-peer" Echo means "the peer does not answer over EFA, or not any more";
+        next "EFA: the security group must allow all traffic from and to itself, both ends in one subnet; else the peer's process and its log";
         in "aws-ofi-nccl 1.3 on, with libfabric 1.22 on": Text(&["NET/OFI ", "completed with error", "Unresponsive remote"]);
         in "libfabric 1.16 to 1.21": Text(&["<warn> err: ", "message: Unresponsive receiver"]);
         in "libfabric 1.22 on": Text(&["<warn> err: ", "message: Unresponsive remote"]);
@@ -89,17 +93,15 @@ pub(super) const ENTRIES: &[Entry] = messages! {
             default service of cxi (`cxi_service list`); in a container SLINGSHOT_VNIS and SLINGSHOT_SVC_IDS must be passed in";
         in "libfabric 1.15 on": Text(&["<warn> ", "Failed to find valid default rgroup and vni"]);
 
-    "mpi-peer" Fault means "the peer of an MPI process has no such endpoint any more: mostly its process ended before, and this one only \
-        reports it";
-        next "of all ranks' logs, the one that ends first (Segmentation fault, out of memory); without one, FI_CXI_RX_MATCH_MODE=hybrid or \
-            software";
+    "mpi-peer" Fault means "the peer of an MPI process has no such endpoint any more: mostly its process ended before, and this one only reports it";
+        next "of all ranks' logs, the one that ends first (Segmentation fault, out of memory); without one, FI_CXI_RX_MATCH_MODE=hybrid or software";
         in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "PTLTE_NOT_FOUND"]);
         in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "VNI_NOT_FOUND"]);
 
-    "mpi-undelivered" Fault means "a message of MPI could not be delivered over Slingshot, although its NIC tried again and again: the \
-        receiver has no room for it, or its link failed";
-        next "FI_CXI_RX_MATCH_MODE=software (the hardware's matching ran out of room); the state of the links of both hosts \
-            (`cxi_stat`, the fabric manager)";
+    "mpi-undelivered" Fault means "a message of MPI could not be delivered over Slingshot, although its NIC tried again and again: the receiver has \
+        no room for it, or its link failed";
+        next "FI_CXI_RX_MATCH_MODE=software (the hardware's matching ran out of room); the state of the links of both hosts (`cxi_stat`, the fabric \
+            manager)";
         in "MPICH 3.4 on, over libfabric's cxi": Text(&["OFI poll failed (", "UNDELIVERABLE"]);
 
     "mpi-peer" Fault means "the peer of an MPI process did not answer (retries exceeded): its process or host is gone, or packets are lost";
@@ -115,27 +117,27 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "Cray MPICH 8 on": Text(&["MPICH WARNING: OFI is failing to make progress"]);
 
     "gloo-apart" Fault means "processes could not connect with one another by Gloo (TCP), which frameworks use beside NCCL";
-        next "GLOO_SOCKET_IFNAME with the interface that joins the hosts; without it Gloo takes the address that the host's own name leads \
-            to, which must not be 127.0.0.1 or 127.0.1.1 (/etc/hosts); a firewall";
+        next "GLOO_SOCKET_IFNAME with the interface that joins the hosts; without it Gloo takes the address that the host's own name leads to, which \
+            must not be 127.0.0.1 or 127.0.1.1 (/etc/hosts); a firewall";
         in "PyTorch 1.8 on": Text(&["Gloo connectFullMesh failed with "]);
 
     "nixl-peer" Follows means "NIXL's peer is gone, or its connection broke";
         next "the log of the process at the other end, at the same time; before this line, what UCX says";
         in "NIXL 0.2 on": Text(&["NIXL_ERR_REMOTE_DISCONNECT"]);
 
-    "coordinator" Fault means "a process could not register with JAX's coordinator: not all came in time, or it is unreachable or refused \
-        (the words before say which)";
-        next "coordinator_address, alike in all processes and reachable from their hosts; num_processes; a process that starts late (its \
-            image, its data): initialization_timeout";
+    "coordinator" Fault means "a process could not register with JAX's coordinator: not all came in time, or it is unreachable or refused (the words \
+        before say which)";
+        next "coordinator_address, alike in all processes and reachable from their hosts; num_processes; a process that starts late (its image, its \
+            data): initialization_timeout";
         in "JAX 0.4 on": Text(&["CoordinationService/RegisterTask"]);
 
-    "xla-waits" Follows means "XLA waits for other ranks before a collective, or NCCL does not return; where they are only late, it says later \
-        that the thread is unstuck";
+    "xla-waits" Follows means "XLA waits for other ranks before a collective, or NCCL does not return; where they are only late, it says later that \
+        the thread is unstuck";
         next "the process that has no such line: its log and its stack";
         in "JAX 0.4 on": Text(&["This thread has been waiting for `", "may be stuck"]);
 
     "step-apart" Fault means "the nodes of a Slurm step do not reach one another at its start (PMIx: collective timeout)";
-        next "whether nodes reach one another by the addresses of `scontrol show node`: a firewall before SlurmdPort, or before the ports \
-            that steps choose (PMIxDirectConn of mpi.conf); a node that still loads its image; PMIxTimeout there is how long it waits";
+        next "whether nodes reach one another by the addresses of `scontrol show node`: a firewall before SlurmdPort, or before the ports that steps \
+            choose (PMIxDirectConn of mpi.conf); a node that still loads its image; PMIxTimeout there is how long it waits";
         in "Slurm 18.08 on": Text(&["pmixp_coll_", ": collective timeout"]);
 };

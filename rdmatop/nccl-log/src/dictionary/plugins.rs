@@ -2,8 +2,8 @@
 
 use super::{Entry, Pattern::Text};
 
-const START: &str = "`fi_info -p efa` in the container (cxi on Slingshot); /dev/infiniband passed in; libfabric and aws-ofi-nccl of one \
-                     release of the EFA installer; the plugin's lines with NCCL_DEBUG=INFO";
+const START: &str = "`fi_info -p efa` in the container (cxi on Slingshot); /dev/infiniband passed in; libfabric and aws-ofi-nccl of one release of \
+                     the EFA installer; the plugin's lines with NCCL_DEBUG=INFO";
 
 pub(super) const ENTRIES: &[Entry] = messages! {
     "ofi-no-provider" Choice means "the EFA plugin found no provider of libfabric";
@@ -44,27 +44,25 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.18 on": Text(&["NET/OFI Couldn't create "]);
 
     "ofi-endpoint" Fault means "an endpoint of libfabric could not be made";
-        next "`fi_info -p efa` (cxi on Slingshot) and the lines of libfabric with FI_LOG_LEVEL=warn; \
-            /dev/infiniband passed in, `ulimit -l unlimited`; libfabric, the driver of the device and \
-            aws-ofi-nccl of one release";
+        next "`fi_info -p efa` (cxi on Slingshot) and the lines of libfabric with FI_LOG_LEVEL=warn; /dev/infiniband passed in, `ulimit -l \
+            unlimited`; libfabric, the driver of the device and aws-ofi-nccl of one release";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't allocate endpoint"]);
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't bind EP-"]);
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Couldn't enable endpoint"]);
         in "aws-ofi-nccl 1.14 on": Text(&["NET/OFI Creating new endpoint for domain", " failed"]);
 
-    "ofi-endpoint" Fault means "an endpoint of libfabric could not be made: its provider is not EFA's, or too old to be told to use no \
-        shared memory";
-        next "`fi_info -p efa` in the container; an instance with EFA and its devices (/dev/infiniband) passed in; libfabric and \
-            aws-ofi-nccl of one release of the EFA installer";
+    "ofi-endpoint" Fault means "an endpoint of libfabric could not be made: its provider is not EFA's, or too old to be told to use no shared memory";
+        next "`fi_info -p efa` in the container; an instance with EFA and its devices (/dev/infiniband) passed in; libfabric and aws-ofi-nccl of one \
+            release of the EFA installer";
         in "aws-ofi-nccl 1.10 on": Text(&["NET/OFI Disabling shared memory failed"]);
 
     "ofi-memory" Fault means "memory could not be registered with libfabric; where the line has a type, 2 is GPU memory";
-        next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked \
-            memory (`ulimit -l unlimited`); FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
+        next "GPUDirect of EFA (efa-nv-peermem, or DMA-BUF of the open GPU driver); the limit of locked memory (`ulimit -l unlimited`); \
+            FI_EFA_SET_CUDA_SYNC_MEMOPS=0 with an EFA installer before 1.29";
         in "aws-ofi-nccl 1.0 on": Text(&["NET/OFI Unable to register memory"]);
         in "aws-ofi-nccl 1.17 on": Text(&["NET/OFI Could not register memory on "]);
 
-    "ofi-request" Fault means "a request failed in libfabric";
+    "ofi-request" Echo means "a request failed in libfabric";
         next "the words behind `Error` are the provider's; look at the peer's log at the same time";
         in "aws-ofi-nccl 1.3 on": Text(&["NET/OFI ", "completed with error"]);
 
@@ -87,21 +85,42 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         in "aws-ofi-nccl 1.7 to 1.14": Text(&["NET/OFI NCCL_PROTO was set to \"LL/LL128\""]);
 
     "ofi-tuner" Fault means "the tuner of the EFA plugin refuses a job that sets NCCL_ALGO or NCCL_PROTO";
-        next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then \
-            NCCL_TUNER_PLUGIN=none, or a newer one";
+        next "unset both, in /etc/nccl.conf too; aws-ofi-nccl before 1.17 may set NCCL_PROTO itself: then NCCL_TUNER_PLUGIN=none, or a newer one";
         in "aws-ofi-nccl 1.8 to 1.16": Text(&["NET/OFI The tuner plugin can not be loaded when "]);
 
     "ofi-topology" Note means "a property of a NIC or GPU cannot be read from /sys: NCCL may pair them badly";
         next "/sys in the container; on virtual machines the plugin's own topology file";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Failed to ", "device property file"]);
 
+    "ofi-topology" Note means "the plugin cannot read what type of machine this is: it has no settings and no topology for it";
+        next "nothing, if it is no instance of AWS; else /sys/devices/virtual/dmi in the container";
+        in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Error opening file: "]);
+
+    "ofi-gdrcopy" Note means "GDRCopy cannot be used, which the plugin needs for transfers that GPUs start themselves (GIN)";
+        next "the module gdrdrv, and /dev/gdrdrv passed into the container; nothing for programs that do without GIN";
+        in "aws-ofi-nccl 1.18 on": Text(&["NET/OFI Failed to initialize GDRCopy"]);
+
+    "google-config" Fault means "Google's checker of settings ends the job: a variable has another value than this type of machine is to have";
+        next "the variable that the line names as it says; what the checker wants is in guest_config of the plugin's folder; it sets all: `source \
+            /usr/local/gib/scripts/set_nccl_env.sh` (gIB), or nccl-env-profile.sh (FasTrak)";
+        in "GPUDirect-TCPXO, gIB": Text(&["NCCL/NET (shim) mismatch enforced: "]);
+
+    "google-advice" Note means "Google's checker of settings would have another value of a variable";
+        next "the variable that the line names as it says";
+        in "GPUDirect-TCPXO, gIB": Text(&["NCCL/NET (shim) mismatch recommended: "]);
+
+    "google-advice" Note means "Google's checker of settings does not find its list";
+        next "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE with guest_config.txtpb of the plugin's folder (/usr/local/gib/configs)";
+        in "GPUDirect-TCPXO, gIB": Text(&["cannot find config file at default paths"]);
+        in "GPUDirect-TCPXO, gIB": Text(&["NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE does not exist"]);
+
     "ofi-symbol" Note means "the plugin cannot tell NCCL's version, as where NCCL is linked statically";
         next "nothing";
         in "aws-ofi-nccl 1.7 on": Text(&["NET/OFI Could not find ncclGetVersion symbol"]);
 
     "tcpx-stalls" Note means "a transfer of GPUDirect-TCPX, or its peer's announcement of one, has not come for 10 seconds or more";
-        next "look at the rank at the other end of the line's addresses: whether it receives, computes or hangs, and at \
-            retransmissions (`ss -ti`) of both hosts";
+        next "look at the rank at the other end of the line's addresses: whether it receives, computes or hangs, and at retransmissions (`ss -ti`) \
+            of both hosts";
         in "GPUDirect-TCPX": Text(&["*", " timeout error ", " cnt ", ", nanos "]);
         in "GPUDirect-TCPX": Text(&["*", " ctrl timeout cnt ", ", nanos "]);
 
@@ -122,10 +141,8 @@ pub(super) const ENTRIES: &[Entry] = messages! {
         next "a plugin and an NCCL of the same time";
         in "NCCL 2.28 on, RCCL of ROCm 7.11 on": Text(&["External network plugin ", " is unsupported"]);
 
-    "plugin-unloadable" Choice means "the network plugin cannot be loaded: it was built for other libraries \
-        than those of the image";
-        next "an image as new as the plugin wants (glibc), or a plugin built for it; then NCCL_NET names a \
-            network that is there";
+    "plugin-unloadable" Choice means "the network plugin cannot be loaded: it was built for other libraries than those of the image";
+        next "an image as new as the plugin wants (glibc), or a plugin built for it; then NCCL_NET names a network that is there";
         in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "not found (required by "]);
         in "NCCL 2.4 to 2.25, RCCL": Text(&["NET/Plugin", " returned ", "undefined symbol"]);
 

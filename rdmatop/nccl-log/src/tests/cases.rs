@@ -2054,6 +2054,100 @@ Additional GRPC error information while calling /xla.coordination.CoordinationSe
         holds: &[],
         lacks: &["FAULT"],
     },
+    Case {
+        name: "a library made from NCCL writes NCCL's lines under its own name",
+        log: "\
+a1:7:7 [0] FLAGCX INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth1:198.51.100.1<0>
+b1:8:8 [0] 282.991520 bootstrapAllGather:467 FLAGCX TRACE rank 0 nranks 2 size 8
+[2026-01-02 03:04:05] a1:7:7 [1] enqueue.cc:3001 VCCL WARN RMA coll: recvbuff is NULL
+a1:7:7 [1] VCCL INFO group.cc:78 -> 4 [Async thread]
+ACCL version 2.21.5.7+cuda12.4
+",
+        first: "RDMA was chosen (network IB); FAULT: a1: a program gave NCCL an argument that it refuses (ncclInvalidArgument), \
+                after the warning \"RMA coll: recvbuff is NULL\"",
+        holds: &["ACCL 2.21.5.7+cuda12.4; 1 host: a1\n"],
+        lacks: &["b1"],
+    },
+    Case {
+        name: "what PyTorch prints of a library made from NCCL",
+        log: "\
+torch.distributed.DistBackendError: FLAGCX error in: backend_flagcx.cpp:927, 
+flagcxInvalidArgument: Invalid value for an argument.
+Last error:
+Undefined: the communicator is not fully initialized.
+",
+        first: "unknown: no line names the network; FAULT: a program gave NCCL an argument that it refuses (ncclInvalidArgument), \
+                after the warning \"Undefined: the communicator is not fully initialized.\"",
+        holds: &[],
+        lacks: &[],
+    },
+    Case {
+        name: "lines that lost their ends are told apart by their writer",
+        log: "\
+seed=0) (RayWorker pid=77) a1:77:77 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to ^lo (RayWorker pid=77) (RayWorker pid=77) \
+a1:77:77 [0] bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found (RayWorker pid=77) a1:77:77 [0] NCCL INFO init.cc:82 -> 3
+",
+        first: "unknown: no line names the network; FAULT: a1: no network interface matches, or none can be listened on, so ranks cannot \
+                find each other",
+        holds: &["NCCL_SOCKET_IFNAME=^lo\n"],
+        lacks: &["Torn"],
+    },
+    Case {
+        name: "a host that only a line within a line names may be cut, so nothing is taken of that line",
+        log: "\
+vm:1:1 [0] NCCL INFO Using network IB
+vm:1:1 [0] NCCL INFO No such file or divm:2:2 [0] NCCL INFO NET/IB : Using [0]mlx5_9:1/IB
+",
+        first: "RDMA was chosen (network IB)",
+        holds: &["1 host: vm\n", "Torn: 1 of 2 lines"],
+        lacks: &["divm", "mlx5_9"],
+    },
+    Case {
+        name: "a copy that begins within the name of a host has no host of the rest of that name",
+        log: "\
+tos:77:78 [0] net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 192.0.2.2<4711> with error 5, opcode 0, len 0, vendor err 249
+vm-1-centos:77:78 [0] NCCL INFO proxy.cc:874 -> 6 [Progress Thread]
+",
+        first: "RDMA, as the warnings show; FAULT: a request was dropped because its queue pair had already failed (status 5)",
+        holds: &["1 host: vm-1-centos\n", "Torn: 1 of 2 lines"],
+        lacks: &["2 hosts"],
+    },
+    Case {
+        name: "the port of the RAS service is no port of the job's",
+        log: "\
+a1:7:8 [1] NCCL INFO ncclCommInitAll comm 0x5f rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId d6000 commId 0x22 - Init START
+a1:7:7 [0] NCCL INFO ncclCommInitAll comm 0x5e rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 52000 commId 0x22 - Init START
+[2026-01-02 03:04:05] a1:7:8 [1] ras/client_support.cc:159 NCCL WARN Call to bind failed: Address already in use
+a1:7:8 [1] NCCL INFO RAS failed to establish a client listening socket at localhost:28028
+a1:7:8 [1] NCCL INFO ncclCommInitAll comm 0x5f rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId d6000 commId 0x22 - Init COMPLETE
+",
+        first: "LOCAL: all 2 ranks are on one host, and no network is used (NVLink, PCIe or shared memory)",
+        holds: &["the port where NCCL's RAS service answers is taken"],
+        lacks: &["FAULT"],
+    },
+    Case {
+        name: "the places of a build of RCCL end in .cpp",
+        log: "\
+a1:7:9 [3] NCCL INFO /build/rccl/src/transport/net_socket.cpp:336 -> 2
+a1:7:9 [3] /build/rccl/src/misc/socket.cpp:57 NCCL WARN socketProgress: Connection closed by remote peer a2.example<57521>
+a1:7:7 [3] NCCL INFO /build/rccl/src/group.cpp:118 -> 3
+",
+        first: "TCP, as the trace of a call that failed shows; FAULT: a1: another rank's connection was closed or broke: it ended or crashed",
+        holds: &["ncclInternalError"],
+        lacks: &[],
+    },
+    Case {
+        name: "Google's plugin says what the transport IB says, and its checker ends a job",
+        log: "\
+a1:7:9 [3] net_ib.cc:101 NCCL WARN NET/gIB : mlx5_3:1 Got async event : port error
+a1:7:9 [3] net_ib.cc:9 NCCL WARN NET/gIB : Got completion from peer 192.0.2.2<4711> with status=12 opcode=0 len=0 vendor err 129 (Recv)
+a2:7:9 [3] shim.cc:9 NCCL WARN NCCL/NET (shim) mismatch enforced: NCCL_FASTRAK_NUM_FLOWS=4 (expected 2)
+a2:7:9 [3] shim.cc:9 NCCL WARN NCCL/NET (shim) mismatch recommended: NCCL_MAX_P2P_NCHANNELS=8 (expected unset)
+",
+        first: "RDMA, as the warnings show; FAULT: a1 mlx5_3: the port went down (and 2 other faults below)",
+        holds: &["the peer did not answer (status 12", "Google's checker of settings ends the job", "would have another value"],
+        lacks: &["without explanation"],
+    },
 ];
 
 #[test]
