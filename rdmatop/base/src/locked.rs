@@ -63,9 +63,8 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     if workload.pod.is_some() {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
-        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
-            LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
-            in its settings or image, or it is gone at the next start"
+        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> ps -eo unit,args | grep containerd-shim shows its UNIT; sudo systemctl edit UNIT: \
+            LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod   # an image as system (Bottlerocket, BCM) -> in its settings"
             .into();
     }
     if workload.container.is_some() {
@@ -156,7 +155,7 @@ mod tests {
             ),
             (
                 format!("{pod}/cri-containerd-{ID}.scope"),
-                "UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
+                "grep containerd-shim shows its UNIT; sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
             ),
             (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
             (

@@ -1,7 +1,13 @@
 //! How much it means when nothing is found.
 
-use crate::facts::Facts;
+use std::collections::BTreeMap;
+
+use rdmatop_base::{order::Gather as _, text};
+
+use super::words;
+use crate::facts::{Facts, PortRow, ProcessRow};
 use crate::input::EbpfState;
+use crate::value::Counter;
 
 /// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +35,34 @@ impl NoFindings {
             _ => Self::Whole,
         }
     }
+}
+
+/// From this share on a link has no room that is worth a word.
+const NEARLY_FULL: f64 = 0.8;
+
+/// Processes of several jobs that share a port, and how full it is: the first such port with traffic.
+pub fn shared_port(facts: &Facts) -> Option<String> {
+    let said = |port: &PortRow| {
+        let ways = [port.tx_bytes, port.rx_bytes].map(|bytes| bytes.and_then(Counter::certain_rate));
+        let full = ways.into_iter().flatten().reduce(f64::max)? / port.capacity()?;
+        let has_qps = |row: &&ProcessRow| {
+            let some = row.qps > 0 || row.unlisted_qps().next().is_some();
+            some && !row.kernel && !row.exited && row.devices.contains(&port.device)
+        };
+        let users = facts.processes.iter().filter(has_qps);
+        let job = |row: &ProcessRow| match &row.workload {
+            Some(job) if !row.workload_claimed => Ok(job.clone()),
+            _ => Err(row.pid),
+        };
+        let jobs: BTreeMap<_, _> = users.map(|row| (job(row), row.pid)).gather();
+        let pids: Vec<String> = jobs.into_values().flatten().map(|pid| format!("PID {pid}")).collect();
+        let room = if full < NEARLY_FULL { ": room for all" } else { "" };
+        (pids.len() > 1 && full > 0.01).then(|| {
+            let full = words::percent(full.min(1.0));
+            format!("{} share {}, which is {full} full{room}", text::names(&pids), port.device)
+        })
+    };
+    facts.ports.iter().filter(|port| port.is_active()).find_map(said)
 }
 
 /// What is judged without eBPF programs.

@@ -203,7 +203,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
     (
         what,
         step!(
-            "{}   # at once, for what it registers from then on   # {}",
+            "{}   # for what it registers from now on   # {}",
             raise,
             later
         ),
@@ -284,8 +284,8 @@ pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
         verdict: format!("{who} {does} instead of reusing its regions"),
         evidence,
         next: step!(
-            "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled, =0 -> restart it without that   # else -> fix the \
-             program: it has to keep its buffers registered",
+            "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled or =0 -> restart it without that   # prints nothing -> its author: \
+             keep buffers registered; it costs speed and CPU, no data",
             row.pid
         ),
         short: "MR churn".to_owned(),

@@ -173,7 +173,7 @@ fn a_port_of_infiniband_is_brought_up_by_what_its_state_wants() {
     );
     assert!(
         next(2).starts_with(
-            "sudo sminfo -C mlx5_0 -P 1   # asks through mlx5_0/1, which is ACTIVE: an answer -> "
+            "sudo sminfo -C mlx5_0 -P 1   # asks by mlx5_0/1. No answer -> "
         ),
         "{}",
         next(2)
