@@ -9,8 +9,8 @@ use crate::step::{NextStep, ShellWord, step};
 pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str, u32)>) -> NextStep {
     if let Some((beside, number)) = active.filter(|_| has_signal) {
         return step!(
-            "sudo sminfo -C {} -P {}   # asks by {}/{}. No answer -> the subnet manager is down: ask who runs it (UFM, switch, host)   # an answer -> it runs: its log says \
-             why {}/{} is not up; or that is in another fabric   # two hosts without a switch -> start opensm on one of them",
+            "sudo sminfo -C {} -P {}   # asks by {}/{}, which is ACTIVE   # no answer -> the subnet manager is down: ask who runs it (UFM, switch, host)   # an answer -> \
+             its log says why not {}/{}; or that is in another fabric   # two hosts without a switch -> start opensm on one of them",
             ShellWord::device(beside),
             number,
             ShellWord::said(beside),

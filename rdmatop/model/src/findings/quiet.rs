@@ -81,6 +81,31 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_share_a_port_are_named_and_ranks_of_one_job_are_not() {
+        let of = |name: &str| {
+            let all = &testkit::situations::ALL;
+            let situation = all.iter().find(|situation| situation.name == name).unwrap();
+            (situation.make)()
+        };
+        let mut s = of("eight-11-two-jobs");
+        let said = "PID 7100 and PID 7900 share mlx5_0, which is 42 % full: room for all";
+        assert_eq!(shared_port(&s).as_deref(), Some(said));
+        assert_eq!(shared_port(&of("eight-12-half-idle")), None);
+        let jobs: Vec<_> = s.processes.iter().map(|row| row.workload.clone()).collect();
+        for row in &mut s.processes {
+            row.workload = jobs[0].clone();
+        }
+        assert_eq!(shared_port(&s), None);
+        let other = s.processes.iter_mut().find(|row| row.pid == Some(7900)).unwrap();
+        other.workload_claimed = true;
+        for port in &mut s.ports {
+            port.rate_bps = Some(170_000_000_000);
+        }
+        let full = shared_port(&s).unwrap();
+        assert!(full.ends_with("which is 98 % full"), "{full}");
+    }
+
+    #[test]
     fn nothing_found_is_no_verdict_of_rules_that_look_for_longer() {
         let mut s = testkit::one_row();
         let mut watch = FindingTracker::default();

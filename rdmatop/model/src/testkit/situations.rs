@@ -726,7 +726,7 @@ pub const ALL: &[Situation] = &[
     Situation { name: "ib-03-slow", truth: "mlx5_5 came up with 100 Gb/s instead of 400, on InfiniBand", finds: Some(FindingId::PortSlow),
         says: &["mlx5_5/1 runs at 100 Gb/s", "PID 7300", "iblinkinfo -C mlx5_5 -P 1"], make: ib_slow },
     Situation { name: "eight-16-came-later", truth: "the job of eight-01-healthy, and rdmatop was started after it: each rank may have queue pairs that nobody lists on each NIC", finds: None,
-        says: &["No trouble found", "mlx5_0 4 - - -", "mlx5_7 4 - - -", "which process moved what is not known"], make: eight_before },
+        says: &["No trouble found", "mlx5_0 4 - - -", "mlx5_7 4 - - -", "who moved what is not known"], make: eight_before },
     Situation { name: "eight-17-devx", truth: "PID 7700 makes queue pairs past the kernel on mlx5_0 (UCX), so what it and rank 0 moved there is a bound", finds: None,
         says: &["nothing is seen of 3 DEVX QPs on mlx5_0", "mlx5_0 0 - 0-168G 0-168G", "mlx5_1 4 - 168G 168G", "0-n between 0 and n"], make: eight_devx },
     Situation { name: "eight-18-pod", truth: "a pod's two processes use mlx5_0 and mlx5_1, the other NICs are idle", finds: None,

@@ -380,7 +380,7 @@ impl State {
         let snapshot = &self.snapshot;
         let mut sent = snapshot.processes.iter().filter_map(|row| row.traffic.tx_bytes);
         if snapshot.judgement.totals.tx.rate.is_some() && sent.any(|bytes| bytes.rate.is_none()) {
-            return Some("'-' below: which process moved what is not known, any may use each NIC (Enter)");
+            return Some("'-' below: who moved what is not known, each may have QPs on every NIC (Enter)");
         }
         let mut counts = snapshot.processes.iter().map(|row| row.qps);
         let bypassing = matches!(snapshot.health.ebpf, EbpfState::On { .. })

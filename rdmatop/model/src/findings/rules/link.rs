@@ -170,7 +170,7 @@ fn why_not_active(port: &PortRow, state: PortState) -> Option<String> {
         (Some(NetdevDown::Off), _) => Some(format!("{netdev} is switched off")),
         (Some(NetdevDown::NoCarrier), _) => Some(format!("{netdev} has no signal")),
         _ if !is_infiniband(port) => None,
-        _ if state == PortState::INIT => Some("waits for a subnet manager".to_owned()),
+        _ if state == PortState::INIT => Some("no subnet manager yet".to_owned()),
         (_, Some(PhysState::POLLING)) => Some("no signal".to_owned()),
         (_, Some(PhysState::DISABLED)) => Some("it is disabled".to_owned()),
         _ => None,

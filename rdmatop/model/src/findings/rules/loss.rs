@@ -116,7 +116,7 @@ fn where_lost(ctx: &RuleContext<'_>, port: &PortRow) -> NextStep {
         );
     };
     step!(
-        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # twice, here and on the peer: crc, fcs, symbol grow on one -> its cable or transceiver   # drop, discard grow on one -> that host is slow, or its PFC is off   # none grows -> the switch: PFC, ECN, MTU of its ports, one flow over several ways{}",
+        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # twice, here and on the peer: crc, fcs, symbol grow -> cable or transceiver   # drop, discard grow -> that host is slow, or its PFC is off   # none grows -> the switch: PFC, ECN, MTU of its ports, one flow over several ways{}",
         netdev,
         more
     )

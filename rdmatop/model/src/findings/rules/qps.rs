@@ -70,7 +70,7 @@ fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: 
             out.victims = vec![owner.uid];
             out.next = match owner.pid {
                 Some(pid) => step!(
-                    "sudo ss -tanp | grep pid={},   # LISTEN, or nothing -> it waits: start its peer   # SYN-SENT -> the peer's host does not answer: start the peer there, or open \
+                    "sudo ss -tanp | grep pid={},   # LISTEN, or nothing -> it waits: start its peer   # SYN-SENT -> the peer that it shows is silent: start it, or open \
                      the firewall   # ESTAB -> the peer runs but does not connect its QP: read its log",
                     pid
                 ),

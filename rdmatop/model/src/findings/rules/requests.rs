@@ -296,8 +296,8 @@ fn rose_lately(ctx: &RuleContext<'_>, port: &PortRow, status: Option<u8>, rise: 
         evidence,
         next: match peers.address().filter(|_| no_answer && !only_kernel) {
             Some(peer) => step!(
-                "ping -c 3 {}   # the only peer of the QPs there now: no answer -> its host is down, or cable, route, firewall   # answers, and its \
-                 process runs -> compare GID index and MTU of both hosts: rdmatop doctor   # it is on another rail -> NCCL_CROSS_NIC=0",
+                "ping -c 3 {}   # its QPs' only peer: no answer -> its host is down, or cable, route, firewall   # answers, its process \
+                 runs -> compare GID index, MTU of both: rdmatop doctor   # it is on another rail -> NCCL_CROSS_NIC=0",
                 peer
             ),
             None if only_kernel => qps::OF_KERNEL.into(),

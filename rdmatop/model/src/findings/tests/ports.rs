@@ -94,7 +94,7 @@ fn a_port_that_is_down_says_why_where_that_is_known() {
         (1, PhysState::POLLING, "DOWN (no signal)"),
         (1, PhysState::DISABLED, "DOWN (it is disabled)"),
         (1, PhysState(6), "DOWN"),
-        (2, PhysState::LINK_UP, "INIT (waits for a subnet manager)"),
+        (2, PhysState::LINK_UP, "INIT (no subnet manager yet)"),
     ] {
         let mut s = rails([4e9; 8], [4e9; 8]);
         infiniband(&mut s.ports[3]);
