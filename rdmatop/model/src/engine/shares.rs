@@ -360,17 +360,23 @@ impl Shares {
     }
 }
 
-/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s.
+/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s. The rate of a
+/// device of software is only a name.
 fn can_carry(seen: &Seen<'_>) -> BTreeMap<u64, f64> {
-    let mut of_devices: BTreeMap<u64, f64> = BTreeMap::new();
-    for port in seen.ports {
-        *of_devices.entry(port.device_uid).or_default() += port.capacity().unwrap_or(f64::INFINITY);
-    }
-    let listed = seen.qps.iter().filter_map(|qp| Some((qp.process_uid?, qp.device_uid?)));
+    let listed = seen
+        .qps
+        .iter()
+        .filter_map(|qp| Some((qp.process_uid?, qp.device_uid?)));
     let some: BTreeSet<(u64, u64)> = listed.chain(seen.makers.carriers.iter().copied()).gather();
-    let mut out = BTreeMap::new();
+    let mut out: BTreeMap<u64, f64> = BTreeMap::new();
     for (process, device) in some {
-        *out.entry(process).or_default() += of_devices.get(&device).copied().unwrap_or(0.0);
+        let ports = seen.ports.iter().filter(|port| port.device_uid == device);
+        let hides = seen
+            .devices
+            .iter()
+            .any(|row| row.uid == device && row.may_hide_qps());
+        let most = ports.map(|port| port.capacity().filter(|_| hides).unwrap_or(f64::INFINITY));
+        *out.entry(process).or_default() += most.sum::<f64>();
     }
     out
 }

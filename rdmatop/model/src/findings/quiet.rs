@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rdmatop_base::{order::Gather as _, text};
 
 use super::words;
-use crate::facts::{Facts, PortRow, ProcessRow};
+use crate::facts::{Facts, PortRow};
 use crate::input::EbpfState;
 use crate::value::Counter;
 
@@ -37,29 +37,27 @@ impl NoFindings {
     }
 }
 
-/// From this share on a link has no room that is worth a word.
-const NEARLY_FULL: f64 = 0.8;
-
 /// Processes of several jobs that share a port, and how full it is: the first such port with traffic.
 pub fn shared_port(facts: &Facts) -> Option<String> {
     let said = |port: &PortRow| {
-        let ways = [port.tx_bytes, port.rx_bytes].map(|bytes| bytes.and_then(Counter::certain_rate));
-        let full = ways.into_iter().flatten().reduce(f64::max)? / port.capacity()?;
-        let has_qps = |row: &&ProcessRow| {
-            let some = row.qps > 0 || row.unlisted_qps().next().is_some();
-            some && !row.kernel && !row.exited && row.devices.contains(&port.device)
-        };
-        let users = facts.processes.iter().filter(has_qps);
-        let job = |row: &ProcessRow| match &row.workload {
-            Some(job) if !row.workload_claimed => Ok(job.clone()),
-            _ => Err(row.pid),
-        };
-        let jobs: BTreeMap<_, _> = users.map(|row| (job(row), row.pid)).gather();
-        let pids: Vec<String> = jobs.into_values().flatten().map(|pid| format!("PID {pid}")).collect();
-        let room = if full < NEARLY_FULL { ": room for all" } else { "" };
+        let ways = [port.tx_bytes, port.rx_bytes].into_iter().flatten();
+        let full = ways.filter_map(Counter::certain_rate).reduce(f64::max)? / port.capacity()?;
+        let rows = facts.processes.iter().filter(|row| !row.kernel && !row.exited);
+        let users = rows.filter(|row| row.qps > 0 || row.unlisted_qps().next().is_some());
+        let users = users.filter(|row| row.devices.contains(&port.device));
+        let jobs = users.filter_map(|row| {
+            let job = row.workload.as_ref().filter(|_| !row.workload_claimed);
+            Some((
+                (job, job.is_none().then_some(row.uid)),
+                format!("PID {}", row.pid?),
+            ))
+        });
+        let jobs: BTreeMap<_, String> = jobs.gather();
+        let pids: Vec<String> = jobs.into_values().collect();
+        let room = if full < 0.8 { ": room for all" } else { "" };
         (pids.len() > 1 && full > 0.01).then(|| {
-            let full = words::percent(full.min(1.0));
-            format!("{} share {}, which is {full} full{room}", text::names(&pids), port.device)
+            let (who, full) = (text::names(&pids), words::percent(full.min(1.0)));
+            format!("{who} share {}, which is {full} full{room}", port.device)
         })
     };
     facts.ports.iter().filter(|port| port.is_active()).find_map(said)
@@ -102,7 +100,7 @@ mod tests {
             port.rate_bps = Some(170_000_000_000);
         }
         let full = shared_port(&s).unwrap();
-        assert!(full.ends_with("which is 98 % full"), "{full}");
+        assert!(full.ends_with("which is 99 % full"), "{full}");
     }
 
     #[test]

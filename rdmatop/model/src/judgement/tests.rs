@@ -186,17 +186,25 @@ fn a_sum_over_rows_of_which_none_is_known_is_unknown() {
         s.ports[0].tx_packets = Some(Counter::whole(9, Some(40.0), Source::Netlink));
         s.devices[0].datapath = counts.then(|| "kprobe".into());
         let datapaths = DataPaths::default();
-        let datapaths = if counts { datapaths.and("rdma_rxe", "kprobe") } else { datapaths };
+        let datapaths = if counts {
+            datapaths.and("rdma_rxe", "kprobe")
+        } else {
+            datapaths
+        };
         s.health.ebpf = EbpfState::On { datapaths };
         let core = &mut s.processes[0];
-        (core.pid, core.kernel, core.comm, core.traffic) = (None, true, "[ib_core]".into(), Traffic::default());
+        (core.pid, core.kernel, core.comm, core.traffic) =
+            (None, true, "[ib_core]".into(), Traffic::default());
         core.traffic.tx_wr = row_is_known.then(|| Counter::whole(9, Some(3.0), Source::Ebpf));
         let sums = totals(&s);
         assert_eq!(sums.tx.known(), counts.then_some(0.0));
-        assert_eq!(sums.wr.known(), match (counts, row_is_known) {
-            (_, true) => Some(3.0),
-            (counts, false) => counts.then_some(0.0),
-        });
+        assert_eq!(
+            sums.wr.known(),
+            match (counts, row_is_known) {
+                (_, true) => Some(3.0),
+                (counts, false) => counts.then_some(0.0),
+            }
+        );
     }
 }
 

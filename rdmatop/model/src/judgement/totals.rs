@@ -114,7 +114,9 @@ impl Totals {
         }
         // Where nothing counts, a row without a number makes no 0.
         let counted = match &facts.health.ebpf {
-            EbpfState::On { datapaths } => !datapaths.is_empty() || !facts.processes.iter().any(|row| moves(&row)),
+            EbpfState::On { datapaths } => {
+                !datapaths.is_empty() || !facts.processes.iter().any(|row| moves(&row))
+            }
             _ => false,
         };
         let hides = !unexplained.is_empty() || facts.devices.iter().any(DeviceRow::may_hide_qps);

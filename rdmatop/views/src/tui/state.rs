@@ -12,7 +12,7 @@ use rdmatop_model::findings::{NoFindings, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
 use rdmatop_model::snapshot::Snapshot;
-use rdmatop_model::value::Known;
+use rdmatop_model::value::{Known, Source};
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
@@ -379,7 +379,9 @@ impl State {
         }
         let snapshot = &self.snapshot;
         let mut sent = snapshot.processes.iter().filter_map(|row| row.traffic.tx_bytes);
-        if snapshot.judgement.totals.tx.rate.is_some() && sent.any(|bytes| bytes.rate.is_none()) {
+        if snapshot.judgement.totals.tx.rate.is_some()
+            && sent.any(|bytes| bytes.source == Source::Port && bytes.rate.is_none())
+        {
             return Some("'-' below: who moved what is not known, each may have QPs on every NIC (Enter)");
         }
         let mut counts = snapshot.processes.iter().map(|row| row.qps);

@@ -412,7 +412,7 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
         ),
         evidence: vec![format!("{place} receives {}, {share} of all", rx.of_port(rx.top))],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
-            "sysctl net.ipv4.conf.all.arp_ignore   # 0, its NICs share a subnet -> one may answer ARP for all: job anew, after   # sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 \
+            "sysctl net.ipv4.conf.all.arp_ignore   # 0, its NICs share a subnet -> one may answer ARP for all; job anew after   # sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 \
              (until the next boot)   # else -> peers send to that NIC's address alone: name all NICs in their NCCL_IB_HCA or UCX_NET_DEVICES"
         } else {
             "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."

@@ -303,7 +303,12 @@ fn rose_lately(ctx: &RuleContext<'_>, port: &PortRow, status: Option<u8>, rise: 
             None if only_kernel => qps::OF_KERNEL.into(),
             None => next.into(),
         },
-        short: if status == Some(12) { "no answer" } else { "requests fail" }.to_owned(),
+        short: if status == Some(12) {
+            "no answer"
+        } else {
+            "requests fail"
+        }
+        .to_owned(),
         victims: rise.failed.iter().copied().collect(),
         severity: Severity::critical_if(!unseen),
         ..ctx.finding(

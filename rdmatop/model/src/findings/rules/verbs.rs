@@ -200,14 +200,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
             ),
         );
     }
-    (
-        what,
-        step!(
-            "{}   # from now on; {}",
-            raise,
-            later
-        ),
-    )
+    (what, step!("{}   # from now on; {}", raise, later))
 }
 
 fn used_up(limit: &LimitReached) -> String {

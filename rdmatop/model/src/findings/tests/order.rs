@@ -175,9 +175,25 @@ fn when_a_finding_was_so_is_told_from_whether_it_still_is() {
     for (age, quiet, words) in [
         (21, 0, ["for 21s", "21s", "until 60s later"]),
         (21, 4, ["for 21s", "21s", "until 60s later"]),
-        (21, 21, ["over: ended 21s ago", "over", "39s more, unless it comes again"]),
-        (21, 17, ["over: ended 17s ago", "over", "43s more, unless it comes again"]),
-        (40, 12, ["over: lasted 28s, ended 12s ago", "over", "48s more, unless it comes again"]),
+        (
+            21,
+            21,
+            ["over: ended 21s ago", "over", "39s more, unless it comes again"],
+        ),
+        (
+            21,
+            17,
+            ["over: ended 17s ago", "over", "43s more, unless it comes again"],
+        ),
+        (
+            40,
+            12,
+            [
+                "over: lasted 28s, ended 12s ago",
+                "over",
+                "48s more, unless it comes again",
+            ],
+        ),
     ] {
         assert_eq!(when(age, quiet), words);
     }

@@ -509,10 +509,7 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
     };
     assert_eq!(one(ipoib, 2), None, "IPoIB in mode connected");
     let found = one(down, 2).unwrap();
-    assert_eq!(
-        found.verdict,
-        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) is cut off"
-    );
+    assert_eq!(found.verdict, "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) is cut off");
     assert_eq!((found.severity, &*found.victims), (Severity::Critical, &[2][..]));
     let found = one(small, 2).unwrap();
     assert_eq!(

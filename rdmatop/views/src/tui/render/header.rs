@@ -191,7 +191,10 @@ fn states(state: &State) -> Vec<Cell> {
     // A QP that is stuck has a state, too, as RTS.
     let ended = |cell: Cell, of_them: &str| match stuck {
         0 => cell,
-        _ => cell.and(format!(", {}{of_them} stuck", format::count(stuck as u64)), Tone::Bad),
+        _ => cell.and(
+            format!(", {}{of_them} stuck", format::count(stuck as u64)),
+            Tone::Bad,
+        ),
     };
     // States that need attention come first.
     let rank = |name: &str| match name {

@@ -85,7 +85,11 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
     let has_gsi = titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI));
     // What a peer WRITEs or READs needs no work request here.
     let by_requests = of_processes && snapshot.devices.iter().any(|device| device.datapath.is_some());
-    let none = if by_requests { "none by own requests" } else { "none counted" };
+    let none = if by_requests {
+        "none by own requests"
+    } else {
+        "none counted"
+    };
     let (critical, warning) = (Severity::Critical, Severity::Warning);
     let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;
     let signs = [

@@ -211,7 +211,10 @@ fn all_say_the_same_of_when_a_finding_was_so() {
         let mut shown = state(s, Tab::Processes, (200, 50));
         let tables = screen(&shown);
         assert!(
-            tables.contains(&format!("critical{} {long}: {verdict}", if quiet > 0 { "," } else { "" })),
+            tables.contains(&format!(
+                "critical{} {long}: {verdict}",
+                if quiet > 0 { "," } else { "" }
+            )),
             "{tables}"
         );
         assert!(tables.contains(&words), "{words}\n{tables}");

@@ -77,8 +77,14 @@ fn the_card_of_80_columns_is_whole_and_says_when_it_is_over() {
         let has = |is: &dyn Fn(&String) -> bool| lines.iter().any(is);
         let ends = ["Fixed when ", "Over when ", "It is over: "];
         let name = situation.name;
-        assert!(has(&|line| ends.iter().any(|end| line.starts_with(end))), "{name}: {lines:#?}");
-        assert!(!has(&|line| line.ends_with('\\')), "{name}: a command is broken: {lines:#?}");
+        assert!(
+            has(&|line| ends.iter().any(|end| line.starts_with(end))),
+            "{name}: {lines:#?}"
+        );
+        assert!(
+            !has(&|line| line.ends_with('\\')),
+            "{name}: a command is broken: {lines:#?}"
+        );
         // What a pod's node needs if its system is an image is left out.
         let is_cut = has(&|line| line.ends_with('…'));
         assert_eq!(is_cut, name == "eight-10-memlock", "{name}: {lines:#?}");
