@@ -9,9 +9,8 @@ use crate::step::{NextStep, ShellWord, step};
 pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str, u32)>) -> NextStep {
     if let Some((beside, number)) = active.filter(|_| has_signal) {
         return step!(
-            "sudo sminfo -C {} -P {}   # asks through {}/{}, which is ACTIVE: an answer -> the subnet manager is there, and its log says why {}/{} is \
-             not, if both are in one fabric   # no answer -> it is down: ask who runs it (UFM, switch, host)   # a cable between two hosts, no \
-             switch -> start opensm on one of them",
+            "sudo sminfo -C {} -P {}   # asks by {}/{}, which is ACTIVE   # no answer -> the subnet manager is down: ask who runs it (UFM, switch, host)   # an answer -> \
+             its log says why not {}/{}; or that is in another fabric   # two hosts without a switch -> start opensm on one of them",
             ShellWord::device(beside),
             number,
             ShellWord::said(beside),
@@ -30,9 +29,8 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str,
         );
     }
     step!(
-        "ibstat {} {}   # Polling -> plug in the cable, or switch on the port at its other end   # Disabled -> ask who runs the fabric: it \
-         was switched off   # LinkUp -> a virtual function that has no GUID, or is held down: ask who runs the host of its card   \
-         # else -> change cable or transceiver",
+        "ibstat {} {}   # Polling -> plug in the cable; it is in -> switch on the port at its other end, or change cable or transceiver   # Disabled -> \
+         somebody switched it off: ask who runs the fabric   # LinkUp -> a virtual function (SR-IOV): ask who runs its card's host",
         ShellWord::device(device),
         port
     )
@@ -41,8 +39,8 @@ pub fn bring_up(device: &str, port: u32, has_signal: bool, active: Option<(&str,
 /// A port whose link is slower than those beside it.
 pub fn speed_up(device: &str, port: u32) -> NextStep {
     step!(
-        "sudo iblinkinfo -C {} -P {} -D 0   # Could be -> both ends can do more, unless one is set to less: change cable or transceiver; the job stops \
-         meanwhile   # no such words -> this card or the other end can do no more",
+        "sudo iblinkinfo -C {} -P {} -D 0   # prints Could be -> both ends can do more: change cable or transceiver (the job stops meanwhile), unless one is set \
+         to less   # does not -> one end can do no more: only another card or switch port helps",
         ShellWord::device(device),
         port
     )

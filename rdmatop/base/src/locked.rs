@@ -56,16 +56,15 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     // A capability that a runtime adds is not effective in a process of another user than root
     // (capabilities(7), execve).
     if workload.pod.is_some() && cgroup.contains("/crio-") {
-        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
+        return "if it runs as root, capabilities.add [IPC_LOCK]   # else -> [crio.runtime] default_ulimits = [\"memlock=-1:-1\"] in a file of \
             /etc/crio/crio.conf.d (OpenShift: by a MachineConfig); sudo systemctl restart crio (pods go on), then the pod anew"
             .into();
     }
     if workload.pod.is_some() {
         // The path does not tell whose containerd it is: that of k3s and RKE2 runs in their own unit. A node
         // may have a containerd.service beside it, which can be edited and has no pods.
-        return "if the pod runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
-            LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on), then the pod anew   # a node whose system is an image (Bottlerocket, BCM) -> \
-            in its settings or image, or it is gone at the next start"
+        return "if it runs as root, capabilities.add [IPC_LOCK]   # else -> UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: \
+            LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on)   # then the pod anew; an image as system (Bottlerocket, BCM) -> in its settings, or it is gone at the next start"
             .into();
     }
     if workload.container.is_some() {
@@ -156,7 +155,7 @@ mod tests {
             ),
             (
                 format!("{pod}/cri-containerd-{ID}.scope"),
-                "UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT",
+                "UNIT of containerd-shim, by ps -eo unit,args; sudo systemctl edit UNIT: LimitMEMLOCK=infinity; sudo systemctl restart UNIT (pods go on)",
             ),
             (format!("{pod}/crio-{ID}.scope"), "crio.conf"),
             (

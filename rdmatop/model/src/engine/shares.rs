@@ -52,6 +52,10 @@ impl Moved {
     }
 }
 
+/// More than this part of what its ports can carry is no bound of what a process moved: it is the sum over
+/// others on which it is only not known to have no queue pairs.
+const MOST: f64 = 1.05;
+
 /// By how much of its rate a port may have changed since its PSNs were read.
 pub(super) const CHANGED: f64 = 0.1;
 
@@ -251,14 +255,17 @@ impl Shares {
                 packets.total = packets.total.saturating_add(moved.packets);
             }
         }
-        for (sum, above) in sums
-            .values_mut()
-            .flat_map(|share| share.bytes.iter_mut().zip(share.above))
-        {
-            match sum.rate {
-                None => sum.rate_is = RateIs::Exact,
-                Some(rate) if sum.rate_is == RateIs::AtMost => sum.rate = Some(rate + above),
-                Some(_) => {}
+        let can_carry = can_carry(seen);
+        for (process, share) in &mut sums {
+            let most_of_it = MOST * can_carry.get(process).copied().unwrap_or(0.0);
+            for (sum, above) in share.bytes.iter_mut().zip(share.above) {
+                if sum.rate_is == RateIs::AtMost {
+                    let most = sum.rate.map(|rate| rate + above);
+                    sum.rate = most.filter(|most| *most <= most_of_it);
+                }
+                if sum.rate.is_none() {
+                    sum.rate_is = RateIs::Exact;
+                }
             }
         }
         sums
@@ -351,6 +358,27 @@ impl Shares {
         }
         (may_ask && row.tx_packets.is_some()).then_some(moves)
     }
+}
+
+/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s. The rate of a
+/// device of software is only a name.
+fn can_carry(seen: &Seen<'_>) -> BTreeMap<u64, f64> {
+    let listed = seen
+        .qps
+        .iter()
+        .filter_map(|qp| Some((qp.process_uid?, qp.device_uid?)));
+    let some: BTreeSet<(u64, u64)> = listed.chain(seen.makers.carriers.iter().copied()).gather();
+    let mut out: BTreeMap<u64, f64> = BTreeMap::new();
+    for (process, device) in some {
+        let ports = seen.ports.iter().filter(|port| port.device_uid == device);
+        let hides = seen
+            .devices
+            .iter()
+            .any(|row| row.uid == device && row.may_hide_qps());
+        let most = ports.map(|port| port.capacity().filter(|_| hides).unwrap_or(f64::INFINITY));
+        *out.entry(process).or_default() += most.sum::<f64>();
+    }
+    out
 }
 
 /// Cuts a count to a whole number; one that is too large becomes the largest.

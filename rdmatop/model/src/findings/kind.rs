@@ -88,7 +88,7 @@ kinds! {
         fixed: "no sender waits for it any more";
     PeerGone: "peer-gone", Critical, raise_s: 2, clear_s: 10,
         why: "No answer comes back. With retry_cnt 7, the default of perftest and NCCL, SoftRoCE repeats for ever.",
-        fixed: "its TX b/s is above 0, or it has ended";
+        fixed: "its TX b/s is above 0 again";
     QpError: "qp-error", Critical, raise_s: 3, clear_s: 5,
         why: "A QP in ERR flushes every work request until the application resets or destroys it; in SQE it sends none.",
         fixed: "none of its QPs is in ERR or SQE";

@@ -23,7 +23,7 @@ use rdmatop_base::{step::NextStep, text};
 
 pub use kind::{FindingId, FindingKind, Severity};
 pub use limits::{Limit, Limits};
-pub use quiet::{NoFindings, WITHOUT_EBPF};
+pub use quiet::{NoFindings, WITHOUT_EBPF, shared_port};
 pub use watch::{Change, FindingTracker, LeftOut};
 
 /// What a finding is about. The uids are those of rows of the snapshot.
@@ -182,15 +182,15 @@ impl Finding {
     /// A sentence that says how one sees that it is over.
     pub fn over(&self, mono_ns: u64) -> String {
         let after = self.id.kind().clear_s;
-        let shown = match self.quiet_s(mono_ns) {
-            Some(quiet) => format!("{}s more", after.saturating_sub(quiet)),
-            None => format!("until {after}s later"),
-        };
-        let end = match self.end() {
-            "over" => "Over",
+        let end = match (self.quiet_s(mono_ns), self.end()) {
+            (Some(quiet), _) => {
+                let more = after.saturating_sub(quiet);
+                return format!("It is over: shown {more}s more, unless it comes again");
+            }
+            (None, "over") => "Over",
             _ => "Fixed",
         };
-        format!("{end} when {}; shown {shown}", self.fixed)
+        format!("{end} when {}; shown until {after}s later", self.fixed)
     }
 
     /// The word for its end: information may be meant to be so, and is then over rather than fixed.
@@ -207,23 +207,27 @@ impl Finding {
         self.about.device == Some(device_uid) && self.about.port.is_none_or(|number| number == port)
     }
 
-    /// When it was so: `for 21s`, `21s ago`, `for 40s until 12s ago`.
+    /// When it was so: `for 21s`, `over: ended 21s ago`, `over: lasted 40s, ended 12s ago`.
     pub fn when(&self, mono_ns: u64) -> String {
-        let short = self.when_short(mono_ns);
         let lasted = self.lasted_s(mono_ns);
-        match self.quiet_s(mono_ns) {
-            None => format!("for {short}"),
-            Some(_) if lasted < QUIET_S => short,
-            Some(_) => format!("for {} until {short}", text::age(lasted)),
+        match self.quiet_s(mono_ns).map(text::age) {
+            None => format!("for {}", text::age(self.age_s(mono_ns))),
+            Some(quiet) if lasted < QUIET_S => format!("over: ended {quiet} ago"),
+            Some(quiet) => format!("over: lasted {}, ended {quiet} ago", text::age(lasted)),
         }
     }
 
-    /// The same for a narrow column: `21s` if it is so, `12s ago` if it was.
+    /// The same for a narrow column: `21s` if it is so, `over` if it was.
     pub fn when_short(&self, mono_ns: u64) -> String {
         match self.quiet_s(mono_ns) {
             None => text::age(self.age_s(mono_ns)),
-            Some(quiet) => format!("{} ago", text::age(quiet)),
+            Some(_) => "over".to_owned(),
         }
+    }
+
+    /// Whether it was so and is not any more, as far as is seen.
+    pub fn is_past(&self, mono_ns: u64) -> bool {
+        self.quiet_s(mono_ns).is_some()
     }
 
     /// Whole seconds for which it has been past.

@@ -1,7 +1,13 @@
 //! How much it means when nothing is found.
 
-use crate::facts::Facts;
+use std::collections::BTreeMap;
+
+use rdmatop_base::{order::Gather as _, text};
+
+use super::words;
+use crate::facts::{Facts, PortRow};
 use crate::input::EbpfState;
+use crate::value::Counter;
 
 /// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +37,32 @@ impl NoFindings {
     }
 }
 
+/// Processes of several jobs that share a port, and how full it is: the first such port with traffic.
+pub fn shared_port(facts: &Facts) -> Option<String> {
+    let said = |port: &PortRow| {
+        let ways = [port.tx_bytes, port.rx_bytes].into_iter().flatten();
+        let full = ways.filter_map(Counter::certain_rate).reduce(f64::max)? / port.capacity()?;
+        let rows = facts.processes.iter().filter(|row| !row.kernel && !row.exited);
+        let users = rows.filter(|row| row.qps > 0 || row.unlisted_qps().next().is_some());
+        let users = users.filter(|row| row.devices.contains(&port.device));
+        let jobs = users.filter_map(|row| {
+            let job = row.workload.as_ref().filter(|_| !row.workload_claimed);
+            Some((
+                (job, job.is_none().then_some(row.uid)),
+                format!("PID {}", row.pid?),
+            ))
+        });
+        let jobs: BTreeMap<_, String> = jobs.gather();
+        let pids: Vec<String> = jobs.into_values().collect();
+        let room = if full < 0.8 { ": room for all" } else { "" };
+        (pids.len() > 1 && full > 0.01).then(|| {
+            let (who, full) = (text::names(&pids), words::percent(full.min(1.0)));
+            format!("{who} share {}, which is {full} full{room}", port.device)
+        })
+    };
+    facts.ports.iter().filter(|port| port.is_active()).find_map(said)
+}
+
 /// What is judged without eBPF programs.
 pub const WITHOUT_EBPF: &str = "ports and states of QPs";
 
@@ -44,6 +76,31 @@ mod tests {
     fn every_window_is_over_after_that_time() {
         let windows = FindingId::ALL.iter().map(|id| id.kind().window_ns());
         assert_eq!(windows.max(), Some(NoFindings::ENOUGH_S * 1_000_000_000));
+    }
+
+    #[test]
+    fn jobs_that_share_a_port_are_named_and_ranks_of_one_job_are_not() {
+        let of = |name: &str| {
+            let all = &testkit::situations::ALL;
+            let situation = all.iter().find(|situation| situation.name == name).unwrap();
+            (situation.make)()
+        };
+        let mut s = of("eight-11-two-jobs");
+        let said = "PID 7100 and PID 7900 share mlx5_0, which is 42 % full: room for all";
+        assert_eq!(shared_port(&s).as_deref(), Some(said));
+        assert_eq!(shared_port(&of("eight-12-half-idle")), None);
+        let jobs: Vec<_> = s.processes.iter().map(|row| row.workload.clone()).collect();
+        for row in &mut s.processes {
+            row.workload = jobs[0].clone();
+        }
+        assert_eq!(shared_port(&s), None);
+        let other = s.processes.iter_mut().find(|row| row.pid == Some(7900)).unwrap();
+        other.workload_claimed = true;
+        for port in &mut s.ports {
+            port.rate_bps = Some(170_000_000_000);
+        }
+        let full = shared_port(&s).unwrap();
+        assert!(full.ends_with("which is 99 % full"), "{full}");
     }
 
     #[test]

@@ -174,6 +174,40 @@ fn packets_of_a_device_with_management_qps_alone_are_no_data() {
     });
 }
 
+/// As on a kernel where no program counts work requests: rows without a number make no 0, and rows with one
+/// are the sum.
+#[test]
+fn a_sum_over_rows_of_which_none_is_known_is_unknown() {
+    for (counts, row_is_known) in [(false, false), (false, true), (true, false)] {
+        let mut s = testkit::one_row();
+        managed(&mut s, 7, 1);
+        (s.devices, s.ports) = (vec![s.devices[1].clone()], vec![s.ports[1].clone()]);
+        s.qps.remove(0);
+        s.ports[0].tx_packets = Some(Counter::whole(9, Some(40.0), Source::Netlink));
+        s.devices[0].datapath = counts.then(|| "kprobe".into());
+        let datapaths = DataPaths::default();
+        let datapaths = if counts {
+            datapaths.and("rdma_rxe", "kprobe")
+        } else {
+            datapaths
+        };
+        s.health.ebpf = EbpfState::On { datapaths };
+        let core = &mut s.processes[0];
+        (core.pid, core.kernel, core.comm, core.traffic) =
+            (None, true, "[ib_core]".into(), Traffic::default());
+        core.traffic.tx_wr = row_is_known.then(|| Counter::whole(9, Some(3.0), Source::Ebpf));
+        let sums = totals(&s);
+        assert_eq!(sums.tx.known(), counts.then_some(0.0));
+        assert_eq!(
+            sums.wr.known(),
+            match (counts, row_is_known) {
+                (_, true) => Some(3.0),
+                (counts, false) => counts.then_some(0.0),
+            }
+        );
+    }
+}
+
 #[test]
 fn a_port_or_a_process_with_a_missing_part_makes_the_total_a_lower_bound() {
     let whole = testkit::busy();

@@ -112,7 +112,13 @@ impl Totals {
                 out.wr.add(Some(rate));
             }
         }
-        let counted = matches!(facts.health.ebpf, EbpfState::On { .. });
+        // Where nothing counts, a row without a number makes no 0.
+        let counted = match &facts.health.ebpf {
+            EbpfState::On { datapaths } => {
+                !datapaths.is_empty() || !facts.processes.iter().any(|row| moves(&row))
+            }
+            _ => false,
+        };
         let hides = !unexplained.is_empty() || facts.devices.iter().any(DeviceRow::may_hide_qps);
         if out.wr == Sum::default() && counted && !hides && !facts.devices.is_empty() {
             // No process exists that could have posted a WR.
@@ -144,7 +150,10 @@ impl Totals {
                 let mut rates = ports().map(|p| packets(p).and_then(|c| c.rate));
                 let still = ports().next().is_some() && rates.all(|rate| rate == Some(0.0));
                 if managed || (still && bytes.is_none_or(|rate| rate == 0.0)) {
-                    sum.add(Some(bytes.unwrap_or(0.0)));
+                    // Where nothing counts, management is no part of the sum.
+                    if still || bytes.is_some() || device.datapath.is_some() {
+                        sum.add(Some(bytes.unwrap_or(0.0)));
+                    }
                 } else {
                     sum.add(bytes);
                     sum.partial = true;

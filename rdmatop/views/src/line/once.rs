@@ -183,15 +183,15 @@ fn totals(out: &mut String, snapshot: &Snapshot) {
         sum(totals.wr, units::count),
         totals.qps
     );
-    let stuck = snapshot.judgement.stuck().len();
-    if stuck > 0 {
-        let _ = write!(out, " ({stuck} stuck)");
-    }
     for (at, row) in totals.states.iter().enumerate() {
         let state = row
             .state
             .map_or_else(|| "of unknown state".to_owned(), |state| state.to_string());
         let _ = write!(out, "{} {} {state}", if at == 0 { ":" } else { "" }, row.qps);
+    }
+    let stuck = snapshot.judgement.stuck().len();
+    if stuck > 0 {
+        let _ = write!(out, ", {stuck} of them stuck");
     }
     out.push('\n');
 }

@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 
 use rdmatop_base::text::count;
 use rdmatop_model::cause::Cause;
-use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF};
+use rdmatop_model::findings::{Finding, NoFindings, WITHOUT_EBPF, shared_port};
 use rdmatop_model::judgement::{looked_at_none, unseen_qps};
 
 use super::state::State;
@@ -266,6 +266,7 @@ fn most_lines(state: &State) -> usize {
 pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
     let most = most_lines(state);
     let findings = &state.snapshot.findings;
+    let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
     let Some(worst) = findings.first() else {
         let Some(quiet) = state.quiet() else {
             return Vec::new();
@@ -297,26 +298,33 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         };
         let after = |words: Option<String>| words.map(|words| format!("; {words}")).unwrap_or_default();
         let unseen = after(unseen_qps(&state.snapshot));
+        let shared = after(shared_port(&state.snapshot));
         let blind = after(state.blind().map(str::to_owned));
-        return vec![format!("{quiet}{unseen}{blind}")];
+        let mut lines = text::wrap(&format!("{quiet}{unseen}{shared}{blind}"), room);
+        let rest = lines.split_off(lines.len().min(most) - 1).join(" ");
+        lines.push(text::cut(&rest, room, state.glyphs.cut));
+        return lines;
     };
-    let room = usize::from(width).saturating_sub(text::width(state.glyphs.alert) + 1);
     let more = match findings.len() {
         1 => String::new(),
         all if most > 1 => format!("  +{} in 7:Findings", all - 1),
         all => format!("  +{} in 7", all - 1),
     };
-    let head = match worst.when(state.snapshot.mono_ns) {
+    let now = state.snapshot.mono_ns;
+    let head = match (worst.when(now), worst.severity.name()) {
         _ if width < NARROW => format!("{}: ", worst.short),
-        when if most > 1 => format!("{} {when}: ", worst.severity.name()),
+        (when, severity) if most > 1 && worst.is_past(now) => format!("{severity}, {when}: "),
+        (when, severity) if most > 1 => format!("{severity} {when}: "),
         _ => String::new(),
     };
     let mut lines = text::wrap(&format!("{head}{}", worst.verdict), room);
-    let mut next = steps(worst, room);
+    let next = steps(worst, room);
+    // The last line says how one sees that it is over.
+    let last = usize::from(most > 4);
     // The other lines are for what to do. A third line says who suffers, where that is not cut for it.
     let own = match most / 2 {
         own @ 0..2 => own.max(1),
-        _ => most.saturating_sub(next.len()).clamp(2, 3),
+        _ => most.saturating_sub(next.concat().len() + last).clamp(2, 3),
     };
     if lines.len() > own {
         let rest = lines.split_off(own - 1).join(" ");
@@ -326,15 +334,20 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
         *last = text::cut(last, room.saturating_sub(text::width(&more)), state.glyphs.cut);
         last.push_str(&more);
     }
-    let left = most.saturating_sub(lines.len());
-    if next.len() > left && left > 0 {
-        next.truncate(left);
-        if let Some(last) = next.last_mut() {
-            let (whole, cut) = (last.trim_end_matches(" \\"), state.glyphs.cut);
-            *last = text::cut(&format!("{whole} {cut}"), room, cut);
-        }
+    let left = most.saturating_sub(lines.len() + last);
+    // A result that is told in part is none, but on the smallest screens.
+    let mut fits = 0;
+    let whole = next.iter().take_while(|part| {
+        fits += part.len();
+        fits == part.len() || fits <= left || last == 0
+    });
+    let mut shown = whole.flatten().cloned().collect::<Vec<_>>();
+    shown.truncate(left);
+    if let Some(end) = shown.last_mut().filter(|_| fits > left) {
+        let (whole, cut) = (end.trim_end_matches(" \\"), state.glyphs.cut);
+        *end = text::cut(&format!("{whole} {cut}"), room, cut);
     }
-    lines.extend(next.into_iter().take(left));
+    lines.extend(shown);
     let over = worst.over(state.snapshot.mono_ns);
     let left = if most > 1 {
         most.saturating_sub(lines.len())
@@ -348,13 +361,13 @@ pub fn finding_lines(state: &State, width: u16) -> Vec<String> {
 
 /// What to do next. The command is on a line of its own, so that it can be copied, and so is each of its
 /// possible results.
-fn steps(finding: &Finding, room: usize) -> Vec<String> {
+fn steps(finding: &Finding, room: usize) -> Vec<Vec<String>> {
     let parts: Vec<_> = finding.steps().collect();
     // A sentence has no results behind it.
     let (first, readings) = parts.split_at(usize::from(parts.len() > 1));
-    let command = first.iter().flat_map(|command| text::wrap_command(command, room));
+    let command = first.iter().map(|command| text::wrap_command(command, room));
     command
-        .chain(readings.iter().flat_map(|part| wrapped(part, room)))
+        .chain(readings.iter().map(|part| wrapped(part, room)))
         .collect()
 }
 

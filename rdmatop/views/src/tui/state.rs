@@ -12,7 +12,7 @@ use rdmatop_model::findings::{NoFindings, Role, Severity};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::Stuck;
 use rdmatop_model::snapshot::Snapshot;
-use rdmatop_model::value::Known;
+use rdmatop_model::value::{Known, Source};
 
 use super::columns::{self, Column, Ctx, Spec};
 use super::filter::Filter;
@@ -375,9 +375,15 @@ impl State {
     /// that pass the kernel; processes without QPs have those for another reason.
     pub(super) fn blind(&self) -> Option<&'static str> {
         if self.shows(Known::AtMost) {
-            return Some("'0-n': 0 to n, others may have moved a part (Enter: who)");
+            return Some("'0-n' below: between 0 and n, others may have moved a part (Enter: who)");
         }
         let snapshot = &self.snapshot;
+        let mut sent = snapshot.processes.iter().filter_map(|row| row.traffic.tx_bytes);
+        if snapshot.judgement.totals.tx.rate.is_some()
+            && sent.any(|bytes| bytes.source == Source::Port && bytes.rate.is_none())
+        {
+            return Some("'-' below: who moved what is not known, each may have QPs on every NIC (Enter)");
+        }
         let mut counts = snapshot.processes.iter().map(|row| row.qps);
         let bypassing = matches!(snapshot.health.ebpf, EbpfState::On { .. })
             && !snapshot.ports.is_empty()

@@ -230,7 +230,7 @@ pub(super) fn flaps(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
             |(netdev, more)| {
                 step!(
                     "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the switch's \
-                     log, firmware of both ends{}",
+                     log of that port, firmware of both ends{}",
                     netdev,
                     more
                 )

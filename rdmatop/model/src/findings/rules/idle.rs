@@ -57,8 +57,8 @@ pub(super) fn rails(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Opt
             format!("{are_idle} carry less than {share} of the busiest"),
         ],
         next: step!(
-            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant, \
-             when the job starts next   # prints nothing -> start it next with NCCL_DEBUG=INFO: rdmatop nccl-log shows the NIC of each rank",
+            "sudo grep -zE '_HCA|_NET_DEVICES|_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant at the next start   # prints nothing -> \
+             start it with NCCL_DEBUG=INFO; rdmatop nccl-log FILE then shows each rank's NIC   # the idle ones are for something else -> leave it",
             pid
         ),
         short: words::count(idle.len() as u64, "NIC") + " idle",

@@ -69,11 +69,11 @@ fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Byt
     });
     let (link, others, rate_words) = (&member.name, others.join(", "), words::bits(rate));
     let load = capacity.map_or_else(String::new, |capacity| {
-        format!(" ({} of that link)", words::percent((rate / capacity).min(1.0)))
+        format!(" ({} full)", words::percent((rate / capacity).min(1.0)))
     });
     Some(Finding {
         verdict: format!(
-            "{} {way} {} of its data by {link} alone{load}, one of {links} links of its bond{}",
+            "{} {way} {} of its data by {link} alone{load}, though {links} links of its bond are up{}",
             name(port),
             words::percent(share),
             used_by(&users)
@@ -87,8 +87,7 @@ fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Byt
         .chain(sources)
         .collect(),
         next: if way == "sends" {
-            "Start NCCL with NCCL_IB_QPS_PER_CONNECTION=4 next; other programs: with several QPs for each connection. A bond puts each QP on one \
-             link, and several QPs can use several links."
+            "Use more QPs at the next start (NCCL_IB_QPS_PER_CONNECTION=4; other programs: several QPs for each connection): a bond puts each QP on one link."
         } else {
             "on the switch: its port channel has to hash UDP ports too, and senders need several QPs for each connection, each \
              of which has a UDP source port of its own (NCCL_IB_QPS_PER_CONNECTION)"

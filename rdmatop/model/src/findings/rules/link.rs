@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::RuleContext;
+use super::{RuleContext, growing};
 use crate::cause::CauseId;
 use crate::facts::{NamedCounter, PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
@@ -19,6 +19,13 @@ use rdmatop_common::provider::Counted;
 
 pub(super) fn name(port: &PortRow) -> String {
     format!("{}/{}", port.device, port.port)
+}
+
+/// How much of its link a port sends, in brackets; empty where that is not known.
+pub(super) fn load(port: &PortRow) -> String {
+    let load = growing(port.tx_bytes).zip(port.capacity());
+    let full = |(sent, link): (f64, f64)| format!(" ({} full)", words::percent((sent / link).min(1.0)));
+    load.map_or_else(String::new, full)
 }
 
 /// Whether a port is of InfiniBand: nothing of Ethernet and IP means anything there.
@@ -116,10 +123,10 @@ pub(super) fn state(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         return None;
     };
     let more = match rest.len() {
-        0 => String::new(),
-        more if first.kernel => format!(" and {more} more"),
-        1 => " and 1 more process".to_owned(),
-        more => format!(" and {more} more processes"),
+        0 => " is".to_owned(),
+        more if first.kernel => format!(" and {more} more are"),
+        1 => " and 1 more process are".to_owned(),
+        more => format!(" and {more} more processes are"),
     };
     let mut evidence = vec![format!("state {state}")];
     evidence.extend(port.phys_state.map(|phys| format!("physical state {phys}")));
@@ -145,7 +152,7 @@ pub(super) fn state(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     let victims = users.iter().chain(&beside).chain(&ranks);
     Some(Finding {
         verdict: format!(
-            "{} is {state}{why}: {}{more} cannot send or receive{behind}",
+            "{} is {state}{why}: {}{more} cut off{behind}",
             name(port),
             words::process(first)
         ),
@@ -163,7 +170,7 @@ fn why_not_active(port: &PortRow, state: PortState) -> Option<String> {
         (Some(NetdevDown::Off), _) => Some(format!("{netdev} is switched off")),
         (Some(NetdevDown::NoCarrier), _) => Some(format!("{netdev} has no signal")),
         _ if !is_infiniband(port) => None,
-        _ if state == PortState::INIT => Some("waits for a subnet manager".to_owned()),
+        _ if state == PortState::INIT => Some("no subnet manager yet".to_owned()),
         (_, Some(PhysState::POLLING)) => Some("no signal".to_owned()),
         (_, Some(PhysState::DISABLED)) => Some("it is disabled".to_owned()),
         _ => None,
@@ -197,13 +204,13 @@ fn bring_up(ctx: &RuleContext<'_>, port: &PortRow, state: PortState) -> NextStep
         .filter(|why| !is_software || *why == NetdevDown::Off)
     {
         Some(NetdevDown::Off) => step!(
-            "sudo ip link set dev {} up   # until the next boot, if nobody switched it off on purpose{}",
+            "sudo ip link set dev {} up   # ask first whether somebody switched it off on purpose; it is up until the next boot{}",
             netdev,
             place
         ),
         Some(NetdevDown::NoCarrier) => step!(
-            "sudo ethtool {}   # Link detected: no (No cable) -> plug in the cable   # a virtual function -> on its host: ip link show PF, state \
-             disable -> ask who set it   # else -> switch on the port at its other end, or change cable or transceiver{}",
+            "sudo ethtool {}   # Link detected: no (No cable) -> plug in the cable   # else -> switch on the port at its other end, or change cable or transceiver   \
+             # a virtual function (SR-IOV) -> ask who runs its card's host (ip link show PF: state disable){}",
             netdev,
             place
         ),
@@ -356,8 +363,8 @@ fn downs(ctx: &RuleContext<'_>, port: &PortRow, out: &mut Vec<Finding>) {
                 || fabric::bad_links(&port.device, port.port),
                 |(netdev, more)| {
                     step!(
-                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable, which ends the job   # else -> the \
-                         switch's log says why that port went down{}",
+                        "sudo ethtool -m {}   # optical power below its low alarm -> change transceiver or cable when no job runs   # else -> once is no fault yet; again -> \
+                         the switch's log of that port{}",
                         netdev,
                         more
                     )

@@ -110,13 +110,13 @@ fn where_lost(ctx: &RuleContext<'_>, port: &PortRow) -> NextStep {
     }
     let Some((netdev, more)) = interface(ctx, port) else {
         return step!(
-            "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways",
+            "rdma statistic show link {}/{}   # here and on the peer: drops that grow -> that host drops   # none grows -> the switch: PFC, ECN, MTU of its ports, one flow over several ways",
             device,
             port.port
         );
     };
     step!(
-        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # run it twice, here and on the peer   # drops or discards grow -> that host is slow, or PFC is off there   # crc, fcs, symbol errors grow -> cable or transceiver there   # none grows -> the switch drops (PFC, ECN, MTU of its ports), or sends one flow over several ways{}",
+        "ethtool -S {} | grep -E 'drop|discard|crc|fcs|symbol'   # twice, here and on the peer: crc, fcs, symbol grow -> cable or transceiver   # drop, discard grow -> that host is slow, or its PFC is off   # none grows -> the switch: PFC, ECN, MTU of its ports, one flow over several ways{}",
         netdev,
         more
     )

@@ -38,8 +38,8 @@ pub(super) fn leak(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
             || "Fix the program: does it open connections again without ibv_destroy_qp or rdma_destroy_ep? A restart frees them.".into(),
             |pid| {
                 step!(
-                    "rdma resource show qp pid {}   # more than it has clients -> fix the program: it reconnects without ibv_destroy_qp   # until then a \
-                     restart frees them, and ends its connections",
+                    "rdma resource show qp pid {}   # more than it has clients -> fix the program: it keeps QPs of clients that are gone (ibv_destroy_qp)   # as many -> no \
+                     leak: clients wait, or connect again and again   # a restart frees them, and ends its connections",
                     pid
                 )
             },

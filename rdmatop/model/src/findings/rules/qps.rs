@@ -70,8 +70,8 @@ fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: 
             out.victims = vec![owner.uid];
             out.next = match owner.pid {
                 Some(pid) => step!(
-                    "sudo ss -tanp | grep pid={},   # LISTEN, SYN-SENT or nothing -> start its peer, or open the firewall   # ESTAB -> \
-                     the peer runs but does not connect its QP: read its log",
+                    "sudo ss -tanp | grep pid={},   # LISTEN, or nothing -> it waits: start its peer   # SYN-SENT -> the peer that it shows is silent: start it, or open \
+                     the firewall   # ESTAB -> the peer runs but does not connect its QP: read its log",
                     pid
                 ),
                 None if owner.kernel => "sudo dmesg | tail -50   # to which host it connects (NVMe-oF, NFS, Lustre): does ping reach it, and is the service on there?   # given up -> \

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::{self, name, used_by, who};
+use super::link::{self, name, who};
 use super::{RuleContext, growing, has_one_of, idle, is_collective};
 use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
@@ -53,9 +53,10 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
     let best_gb = gb(best);
     Some(Finding {
         verdict: format!(
-            "{} runs at {} Gb/s, the other ports at {best_gb}: it slows {}, which uses them together",
+            "{} runs at {} Gb/s{}, the other ports at {best_gb}: it slows {}, which uses them together",
             name(port),
             gb(rate),
+            link::load(port),
             words::process(user)
         ),
         victims: vec![user.uid],
@@ -65,8 +66,10 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
         )],
         next: match link::interface(ctx, port) {
             Some((netdev, more)) => step!(
-                "ethtool {}   # its link partner's modes lack this speed -> set the switch's port   # else -> change cable or transceiver; the job stops meanwhile{}",
+                "ethtool {}   # Link partner advertised modes lack {} Gb/s -> set the switch's port to it   # else -> change cable or transceiver; the job stops \
+                 meanwhile{}",
                 netdev,
+                best_gb,
                 more
             ),
             None if link::is_infiniband(port) => fabric::speed_up(&port.device, port.port),
@@ -298,7 +301,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let next = match (&choice, movers[0].pid) {
         (Some(choice), _) => choice.next(&port.device),
         (None, Some(pid)) if is_job => step!(
-            "sudo grep -zE 'NCCL_IB_HCA|UCX_NET_DEVICES|FI_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
+            "sudo grep -zE '_HCA|_NET_DEVICES|_EFA_IFACE' /proc/{}/environ | cat -v   # names one NIC -> restart without it, or name all NICs   # prints nothing -> an option of the \
              program (perftest: -d)",
             pid
         ),
@@ -392,7 +395,7 @@ impl Choice {
 fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
     let port = ports[rx.top];
     let mut victims = movers(ctx, port);
-    let (user, place) = (used_by(&victims), name(port));
+    let place = name(port);
     let share = words::percent(rx.rates[rx.top] / rx.sum);
     // Processes that send by the other ports wait for answers that come by this one.
     for row in ports.iter().flat_map(|port| movers(ctx, port)) {
@@ -403,13 +406,14 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
     }
     Finding {
         verdict: format!(
-            "{place} gets {share} of what this host receives, though all {} ports send{user}",
-            ports.len()
+            "{place} gets {share} of what this host receives, though all {} ports send; it limits {}",
+            ports.len(),
+            who(&victims).unwrap_or_default()
         ),
         evidence: vec![format!("{place} receives {}, {share} of all", rx.of_port(rx.top))],
         next: if port.link_layer.as_deref() == Some("Ethernet") {
-            "ip neigh   # on a peer: this host's addresses have different MACs -> peers send to that NIC's address: name all in their NCCL_IB_HCA, UCX_NET_DEVICES   \
-             # several have one MAC -> here: sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 (all interfaces, until the next boot), then the job anew"
+            "sysctl net.ipv4.conf.all.arp_ignore   # 0, its NICs share a subnet -> one may answer ARP for all; job anew after   # sudo sysctl -w net.ipv4.conf.all.arp_ignore=1 \
+             (until the next boot)   # else -> peers send to that NIC's address alone: name all NICs in their NCCL_IB_HCA or UCX_NET_DEVICES"
         } else {
             "Peers send to one port of this host: name all ports in the NCCL_IB_HCA, UCX_NET_DEVICES or FI_EFA_IFACE of both sides, when the job starts next."
         }

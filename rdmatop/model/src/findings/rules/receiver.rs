@@ -129,8 +129,8 @@ fn look_at(pids: impl Iterator<Item = u32>) -> NextStep {
     let all = Some(pids.join(","));
     let only = pids.first().filter(|_| pids.len() == 1);
     step!(
-        "ps -L -o stat,wchan:30,comm -p {} | sort | uniq -c   # STAT T -> it is stopped: sudo kill -CONT {}   # S, D -> its threads wait, R -> \
-         they compute: its settings or its author decide how many receives it posts, and when",
+        "ps -L -o stat,wchan:30,comm -p {} | sort | uniq -c   # all T -> it is stopped: sudo kill -CONT {}   # S, D -> its threads wait; R -> they \
+         compute or poll   # it runs, and goes on so -> its author: more receives, posted earlier",
         ShellWord::or(all.as_deref(), "PID"),
         ShellWord::or(only.map(String::as_str), "PID")
     )
@@ -171,7 +171,7 @@ pub(super) fn of_port(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> 
             look_at(users.iter().filter_map(|row| row.pid))
         };
         (
-            format!("{packets} find no receive buffer on {place}: {who}"),
+            format!("{packets} find no receive buffer on {place}, and make their senders wait: {who}"),
             format!("{counter} {}", words::per_s(rate)),
             next,
             "here",

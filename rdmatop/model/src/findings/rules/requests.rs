@@ -296,14 +296,19 @@ fn rose_lately(ctx: &RuleContext<'_>, port: &PortRow, status: Option<u8>, rise: 
         evidence,
         next: match peers.address().filter(|_| no_answer && !only_kernel) {
             Some(peer) => step!(
-                "ping -c 3 {}   # the peer of the QPs that are there. No answer -> its host is down, or cable, route, firewall   # answers, and its process \
-                 runs -> compare GID index and MTU of both sides: rdmatop doctor; rails that do not reach each other: NCCL_CROSS_NIC=0",
+                "ping -c 3 {}   # its QPs' only peer: no answer -> its host is down, or cable, route, firewall   # answers, its process \
+                 runs -> compare GID index, MTU of both: rdmatop doctor   # it is on another rail -> NCCL_CROSS_NIC=0",
                 peer
             ),
             None if only_kernel => qps::OF_KERNEL.into(),
             None => next.into(),
         },
-        short: "requests fail".to_owned(),
+        short: if status == Some(12) {
+            "no answer"
+        } else {
+            "requests fail"
+        }
+        .to_owned(),
         victims: rise.failed.iter().copied().collect(),
         severity: Severity::critical_if(!unseen),
         ..ctx.finding(

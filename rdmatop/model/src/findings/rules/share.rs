@@ -8,7 +8,7 @@ use crate::findings::{About, Finding, FindingId, Limits, words};
 use crate::ib::QpState;
 use crate::value::{Counter, Known, Source};
 use rdmatop_base::order::{Gather as _, Ordered as _};
-use rdmatop_base::step::{NextStep, step};
+use rdmatop_base::step::{NextStep, ShellWord, step};
 use rdmatop_common::provider::Counted;
 
 /// The process that gets more must have this many times the QPs; with fewer they are not the reason.
@@ -219,26 +219,25 @@ pub(super) fn queue_pairs(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
             0 => String::new(),
             more => format!(" (and {more} more alike)"),
         };
-        let (who, taker, place) = (words::process(row), words::process(many), link::name(port));
+        let (who, taker) = (words::process(row), words::process(many));
+        let (place, load) = (link::name(port), link::load(port));
         let [sent, most_sent] = [first, most].map(|sender| sender.sent(sender.bytes_per_s));
         let few_qps = words::count(first.qps, "QP");
         out.push(Finding {
             verdict: format!(
-                "{who} sends {sent} with {few_qps} on {place}{more}, {taker} {most_sent} with {}: shared per QP, not per process",
+                "{who} sends {sent} with {few_qps} on {place}{load}{more}, {taker} {most_sent} with {}: shared per QP, not per process",
                 most.qps
             ),
             evidence: vec![said(first, row), said(most, many)],
             next: row.pid.map_or_else(NextStep::default, |pid| {
-                let next = step!(
-                    "Where both are to have the same: restart PID {} with more QPs (perftest -q, NCCL_IB_QPS_PER_CONNECTION)",
-                    pid
-                );
                 let netns = ctx.device(device).and_then(|row| row.netns);
-                if ctx.active_ports_like(port, netns).any(|other| other.device_uid != device) {
-                    step!("{}, or on another NIC (perftest -d, NCCL_IB_HCA, UCX_NET_DEVICES).", next)
-                } else {
-                    step!("{}.", next)
-                }
+                let beside = ctx.active_ports_like(port, netns).any(|other| other.device_uid != device);
+                step!(
+                    "Nothing is to be done unless it is too slow for PID {}. Then start it with more QPs, or PID {} with fewer{}.",
+                    pid,
+                    ShellWord::or(many.pid.map(|pid| pid.to_string()).as_deref(), "PID"),
+                    NextStep::from(if beside { ", or one of them on another NIC" } else { "" })
+                )
             }),
             short: "few QPs".to_owned(),
             taker: Some(many.uid),

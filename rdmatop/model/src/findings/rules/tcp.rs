@@ -84,7 +84,7 @@ fn symptom(ctx: &RuleContext<'_>, row: &ProcessRow, tcp: &TcpTraffic, rate: f64)
             *name
         ),
         (None, Some(pid)) => step!(
-            "sudo rdmatop doctor --pid {}   # each FAIL is something that keeps it from RDMA, with the remedy",
+            "sudo rdmatop doctor --pid {}   # each FAIL keeps it from RDMA, and has the remedy   # no FAIL -> NCCL_DEBUG=INFO at its next start says why",
             pid
         ),
         (None, None) => "Start it with NCCL_DEBUG=INFO, and read the log with rdmatop nccl-log.".into(),

@@ -184,7 +184,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
         .map_or_else(String::new, |pinned| format!(" ({} in use)", text::bytes(pinned)));
     let what = format!("its locked-memory limit is {}{held}", text::bytes(limit));
     let raise = step!("sudo prlimit --memlock=unlimited --pid {}", locked.pid);
-    let later = step!("for its next start: {}", locked::raise(cgroup));
+    let later = step!("next start: {}", locked::raise(cgroup));
     if !explains(locked) {
         let unless = if locked.exempt.is_none() {
             ", unless CAP_IPC_LOCK counts for it"
@@ -201,14 +201,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
             ),
         );
     }
-    (
-        what,
-        step!(
-            "{}   # at once, for what it registers from then on   # {}",
-            raise,
-            later
-        ),
-    )
+    (what, step!("{}   # from now on; {}", raise, later))
 }
 
 fn used_up(limit: &LimitReached) -> String {
@@ -286,8 +279,8 @@ pub(super) fn churn(ctx: &RuleContext<'_>, row: &VerbRow) -> Option<Finding> {
         verdict: format!("{who} {does} instead of reusing its regions"),
         evidence,
         next: step!(
-            "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled, =0 -> restart it without that   # else -> fix the \
-             program: it has to keep its buffers registered",
+            "sudo grep -zE 'UCX_RCACHE|FI_MR_CACHE' /proc/{}/environ | cat -v   # =n, =disabled or =0 -> restart it without that   # prints nothing -> its author: \
+             keep buffers registered; only speed and CPU time are lost",
             row.pid
         ),
         short: "MR churn".to_owned(),

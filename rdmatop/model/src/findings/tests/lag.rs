@@ -45,7 +45,7 @@ fn one_link_that_has_all_of_a_bond_is_named_and_the_way_it_goes() {
     assert_eq!(found[0].severity, Severity::Warning);
     assert_eq!(
         found[0].verdict,
-        "mlx5_0/1 sends 99 % of its data by eth0 alone (79 % of that link), one of 2 links of its bond; used by rank (PID 4711, slurm 7341.0)"
+        "mlx5_0/1 sends 99 % of its data by eth0 alone (79 % full), though 2 links of its bond are up; used by rank (PID 4711, slurm 7341.0)"
     );
     assert!(
         found[0].next.contains("NCCL_IB_QPS_PER_CONNECTION"),

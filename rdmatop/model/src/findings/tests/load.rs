@@ -287,7 +287,7 @@ fn on_a_full_port_of_a_nic_shares_say_who_has_too_few_qps() {
         found.verdict.starts_with("ib_write_bw (PID 450) sends at most ")
             && found
                 .verdict
-                .contains(" with 1 QP on mlx5_0/1, ib_write_bw (PID 421) "),
+                .contains(" with 1 QP on mlx5_0/1 (95 % full), ib_write_bw (PID 421) "),
         "{}",
         found.verdict
     );

@@ -235,7 +235,7 @@ fn where_no_work_request_is_counted_the_port_says_that_receivers_are_late() {
         let found = after(5, &s);
         assert_eq!(
             found[0].verdict,
-            "Packets find no receive buffer on mlx5_2/1: rank (PID 4711, slurm 7341.0) posts receives too slowly"
+            "Packets find no receive buffer on mlx5_2/1, and make their senders wait: rank (PID 4711, slurm 7341.0) posts receives too slowly"
         );
     }
 }

@@ -169,15 +169,31 @@ fn when_a_finding_was_so_is_told_from_whether_it_still_is() {
         found.id = FindingId::LinkErrors;
         (found.since_mono_ns, found.seen_mono_ns) = ((100 - age) * S, (100 - quiet) * S);
         let over = found.over(100 * S);
-        let shown = over.rsplit_once("; shown ").unwrap().1;
+        let shown = over.rsplit_once("shown ").unwrap().1;
         [found.when(100 * S), found.when_short(100 * S), shown.to_owned()]
     };
     for (age, quiet, words) in [
         (21, 0, ["for 21s", "21s", "until 60s later"]),
         (21, 4, ["for 21s", "21s", "until 60s later"]),
-        (21, 21, ["21s ago", "21s ago", "39s more"]),
-        (21, 17, ["17s ago", "17s ago", "43s more"]),
-        (40, 12, ["for 28s until 12s ago", "12s ago", "48s more"]),
+        (
+            21,
+            21,
+            ["over: ended 21s ago", "over", "39s more, unless it comes again"],
+        ),
+        (
+            21,
+            17,
+            ["over: ended 17s ago", "over", "43s more, unless it comes again"],
+        ),
+        (
+            40,
+            12,
+            [
+                "over: lasted 28s, ended 12s ago",
+                "over",
+                "48s more, unless it comes again",
+            ],
+        ),
     ] {
         assert_eq!(when(age, quiet), words);
     }

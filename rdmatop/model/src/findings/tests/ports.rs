@@ -94,7 +94,7 @@ fn a_port_that_is_down_says_why_where_that_is_known() {
         (1, PhysState::POLLING, "DOWN (no signal)"),
         (1, PhysState::DISABLED, "DOWN (it is disabled)"),
         (1, PhysState(6), "DOWN"),
-        (2, PhysState::LINK_UP, "INIT (waits for a subnet manager)"),
+        (2, PhysState::LINK_UP, "INIT (no subnet manager yet)"),
     ] {
         let mut s = rails([4e9; 8], [4e9; 8]);
         infiniband(&mut s.ports[3]);
@@ -127,7 +127,7 @@ fn a_port_that_is_down_holds_up_the_other_ranks_of_its_job() {
     let all = found(|_| {});
     assert_eq!(
         all.verdict,
-        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) cannot send or receive; 7 more ranks of the job move nothing"
+        "mlx5_3/1 is DOWN: rank (PID 7030, slurm 7341.0) is cut off; 7 more ranks of the job move nothing"
     );
     assert_eq!(all.victims, [130, 100, 110, 120, 140, 150, 160, 170]);
     assert_eq!((all.pid, all.device.as_deref()), (Some(7030), Some("mlx5_3")));
@@ -509,10 +509,7 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
     };
     assert_eq!(one(ipoib, 2), None, "IPoIB in mode connected");
     let found = one(down, 2).unwrap();
-    assert_eq!(
-        found.verdict,
-        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
-    );
+    assert_eq!(found.verdict, "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) is cut off");
     assert_eq!((found.severity, &*found.victims), (Severity::Critical, &[2][..]));
     let found = one(small, 2).unwrap();
     assert_eq!(
@@ -532,7 +529,7 @@ fn a_module_of_the_kernel_needs_its_port_as_a_process_does() {
     let found = one(dry, 2).unwrap();
     assert_eq!(
         found.verdict,
-        "50 packets a second find no receive buffer on mlx5_2/1: [nvme_rdma] (kernel) posts receives too slowly"
+        "50 packets a second find no receive buffer on mlx5_2/1, and make their senders wait: [nvme_rdma] (kernel) posts receives too slowly"
     );
     assert!(found.next.starts_with("top "), "{}", found.next);
     let found = one(dry, 3).unwrap();
@@ -572,7 +569,7 @@ fn a_port_stays_down_for_a_module_that_destroys_its_qps_then() {
     assert_eq!(ids(&found), ["port-down"]);
     assert_eq!(
         found[0].verdict,
-        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) cannot send or receive"
+        "mlx5_2/1 is DOWN: [nvme_rdma] (kernel) is cut off"
     );
     assert!(
         found[0]

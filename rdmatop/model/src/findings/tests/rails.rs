@@ -9,7 +9,7 @@ fn a_port_that_runs_slower_than_most_is_named() {
     let found = after(6, &s);
     assert_eq!(
         found[0].verdict,
-        "mlx5_5/1 runs at 100 Gb/s, the other ports at 400: it slows rank (PID 4711, slurm 7341.0), which uses them together"
+        "mlx5_5/1 runs at 100 Gb/s (32 % full), the other ports at 400: it slows rank (PID 4711, slurm 7341.0), which uses them together"
     );
     // A storage NIC may have the same driver as the job's NICs.
     let slow = s.processes[0].devices.remove(5);

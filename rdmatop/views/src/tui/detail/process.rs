@@ -69,8 +69,8 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         .flatten()
         .filter(|counter| counter.source == Source::Port)
         .peekable();
-    by_ports.peek()?;
-    if !by_ports.any(|counter| counter.rate_known() == Known::AtMost) {
+    let unknown = by_ports.peek()?.rate.is_none();
+    if !by_ports.any(|counter| counter.rate.is_none() || counter.rate_known() == Known::AtMost) {
         return Some(
             "TX and RX are what its ports moved, headers too: no other process is known that can have used them."
                 .to_owned(),
@@ -95,7 +95,12 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
         (shares && has_qps && &*other.comm != "[ib_core]") || hides(other)
     };
     let line = format!(
-        "0-n, between 0 and n: TX and RX are what its ports moved, and {} may have moved a part of it.",
+        "{}, and {} may have moved a part of it.",
+        if unknown {
+            "TX and RX are not known: it may have used ports on which no QP of it is listed"
+        } else {
+            "0-n, between 0 and n: TX and RX are what its ports moved"
+        },
         names(others().filter(may_share))
     );
     let less = if others().any(|other| !other.hw_counters.is_empty()) {

@@ -186,12 +186,16 @@ fn flows(state: &State) -> [Cell; 3] {
 fn states(state: &State) -> Vec<Cell> {
     let totals = &state.snapshot.judgement.totals;
     let floor = floor(state, totals.qps_are_partial);
-    let mut head = named("QPs", format!("{floor}{}", format::count(totals.qps)));
+    let head = named("QPs", format!("{floor}{}", format::count(totals.qps)));
     let stuck = state.snapshot.judgement.stuck().len();
-    if stuck > 0 {
-        let stuck = format::count(stuck as u64);
-        head = head.and(format!(" ({stuck} stuck)"), Tone::Bad);
-    }
+    // A QP that is stuck has a state, too, as RTS.
+    let ended = |cell: Cell, of_them: &str| match stuck {
+        0 => cell,
+        _ => cell.and(
+            format!(", {}{of_them} stuck", format::count(stuck as u64)),
+            Tone::Bad,
+        ),
+    };
     // States that need attention come first.
     let rank = |name: &str| match name {
         "ERR" | "SQE" => 0,
@@ -204,7 +208,7 @@ fn states(state: &State) -> Vec<Cell> {
     });
     let mut states: Vec<_> = named.collect();
     states.order_by_key(|(name, _)| rank(name));
-    let form = |least: u8| {
+    let form = |least: u8, of_them: &str| {
         let mut cell = head.clone();
         for (at, (name, count)) in states.iter().filter(|(name, _)| rank(name) >= least).enumerate() {
             let tone = [Tone::Bad, Tone::Good, Tone::Dim][usize::from(rank(name))];
@@ -213,10 +217,15 @@ fn states(state: &State) -> Vec<Cell> {
                 .and(gap, Tone::Dim)
                 .and(format!("{} {name}", format::count(*count)), tone);
         }
-        cell
+        ended(cell, of_them)
     };
     // QPs in ERR and SQE are also among the stuck ones.
-    vec![form(0), form(1), head.clone()]
+    vec![
+        form(0, " of them"),
+        form(1, " of them"),
+        form(1, ""),
+        ended(head.clone(), ""),
+    ]
 }
 
 fn pace(state: &State) -> Vec<Cell> {

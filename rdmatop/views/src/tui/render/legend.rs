@@ -83,6 +83,13 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         .map(|placed| placed.column.screen.title)
         .collect();
     let has_gsi = titles.contains(&"TYPE") && snapshot.qps.iter().any(|qp| qp.qp_type == Some(QpType::GSI));
+    // What a peer WRITEs or READs needs no work request here.
+    let by_requests = of_processes && snapshot.devices.iter().any(|device| device.datapath.is_some());
+    let none = if by_requests {
+        "none by own requests"
+    } else {
+        "none counted"
+    };
     let (critical, warning) = (Severity::Critical, Severity::Warning);
     let meant = |mark: &Mark| mark.severity == Severity::Info && mark.role != Role::Possible;
     let signs = [
@@ -94,7 +101,7 @@ fn signs(state: &State, layout: &Layout) -> Vec<(String, &'static str)> {
         (is(warning, Role::Victim), glyphs.victim[1], "suffers"),
         (has(&meant), glyphs.meant, "may be meant"),
         (true, "-", "not known"),
-        (true, "0", "none counted"),
+        (true, "0", none),
         (has_stuck, STUCK_MARK, "QPs stuck"),
         (!at_least.is_empty(), &at_least, "at least"),
         (by_psn, "~", "within 5 %"),

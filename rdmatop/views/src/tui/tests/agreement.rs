@@ -19,7 +19,7 @@ fn hold(snapshot: Snapshot) {
     let judgement = &json["judgement"];
 
     let stuck = judgement["stuck"].as_array().unwrap();
-    let count = format!("({} stuck)", stuck.len());
+    let count = format!(", {} of them stuck", stuck.len());
     assert_eq!(screen.contains(&count), !stuck.is_empty(), "{screen}");
     assert_eq!(text.contains(&count), !stuck.is_empty(), "{text}");
     let marked = |qpn: u64| {
@@ -199,8 +199,8 @@ fn all_say_the_same_of_when_a_finding_was_so() {
     const S: u64 = 1_000_000_000;
     for (age, quiet, long, short) in [
         (21, 0, "for 21s", "21s"),
-        (21, 20, "20s ago", "20s ago"),
-        (40, 16, "for 24s until 16s ago", "16s ago"),
+        (21, 20, "over: ended 20s ago", "over"),
+        (40, 16, "over: lasted 24s, ended 16s ago", "over"),
     ] {
         let mut s = full::snapshot();
         let mut found = s.findings[0].clone();
@@ -211,7 +211,10 @@ fn all_say_the_same_of_when_a_finding_was_so() {
         let mut shown = state(s, Tab::Processes, (200, 50));
         let tables = screen(&shown);
         assert!(
-            tables.contains(&format!("critical {long}: {verdict}")),
+            tables.contains(&format!(
+                "critical{} {long}: {verdict}",
+                if quiet > 0 { "," } else { "" }
+            )),
             "{tables}"
         );
         assert!(tables.contains(&words), "{words}\n{tables}");

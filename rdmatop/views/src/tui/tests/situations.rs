@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::super::layout;
 use super::svg;
 use super::*;
+use rdmatop_model::snapshot::PortRow;
 use rdmatop_model::testkit::situations::{ALL, Situation};
+use rdmatop_model::value::Known;
 
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/screens/situations");
 const SHOWN: [(u16, u16); 3] = [(40, 12), (80, 24), (200, 50)];
@@ -65,6 +68,45 @@ fn the_first_screen_of_80_columns_says_cause_and_culprit_and_what_to_do() {
         }
     }
     assert!(silent.is_empty(), "{silent}");
+}
+
+#[test]
+fn the_card_of_80_columns_is_whole_and_says_when_it_is_over() {
+    for situation in ALL.iter().filter(|situation| situation.finds.is_some()) {
+        let lines = layout::finding_lines(&first_screen(situation, (80, 24)), 80);
+        let has = |is: &dyn Fn(&String) -> bool| lines.iter().any(is);
+        let ends = ["Fixed when ", "Over when ", "It is over: "];
+        let name = situation.name;
+        assert!(
+            has(&|line| ends.iter().any(|end| line.starts_with(end))),
+            "{name}: {lines:#?}"
+        );
+        assert!(
+            !has(&|line| line.ends_with('\\')),
+            "{name}: a command is broken: {lines:#?}"
+        );
+        // What a pod's node needs if its system is an image is left out.
+        let is_cut = has(&|line| line.ends_with('…'));
+        assert_eq!(is_cut, name == "eight-10-memlock", "{name}: {lines:#?}");
+    }
+}
+
+#[test]
+fn no_bound_of_a_process_is_more_than_its_nics_carry() {
+    let mut bounds = 0;
+    for situation in ALL {
+        let s = (situation.make)();
+        for row in &s.processes {
+            let own = s.ports.iter().filter(|port| row.devices.contains(&port.device));
+            let most: f64 = own.filter_map(PortRow::capacity).sum();
+            let ways = [row.traffic.tx_bytes, row.traffic.rx_bytes].into_iter().flatten();
+            for bound in ways.filter(|bytes| bytes.rate_known() == Known::AtMost) {
+                assert!(bound.rate <= Some(1.05 * most), "{}: {row:?}", situation.name);
+                bounds += 1;
+            }
+        }
+    }
+    assert!(bounds > 10);
 }
 
 #[test]

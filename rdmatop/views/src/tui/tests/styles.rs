@@ -73,7 +73,7 @@ fn a_stuck_qp_stands_out_by_place_mark_weight_and_colour() {
         order[..2].iter().map(|e| state.snapshot.qps[e.at].qpn).collect()
     };
     assert_eq!(first(&state), [312, 314]);
-    assert!(screen(&state).contains("QPs 11 (2 stuck)"));
+    assert!(screen(&state).contains(", 2 stuck"));
     typed(&mut state, "I");
     assert_eq!(first(&state), [312, 314], "in every order");
     typed(&mut state, "!");

@@ -297,7 +297,7 @@ fn a_port_of_infiniband_has_remedies_of_its_own() {
                 let port = port(facts, 5);
                 (port.state, port.physical) = (Reading::Known(PortState(2)), Reading::Known(PhysState(5)));
             },
-            "sudo sminfo -C mlx5_0 -P 1   # asks through mlx5_0/1, which is ACTIVE: ",
+            "sudo sminfo -C mlx5_0 -P 1   # asks by mlx5_0/1, which is ACTIVE   # no answer -> ",
         ),
     ];
     for (id, change, begins) in cases {
