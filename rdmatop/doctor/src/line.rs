@@ -76,13 +76,14 @@ impl Lines {
     }
 
     /// Adds a line of something that is as it should be.
-    pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
-        self.push(
-            Status::Pass,
-            subject,
-            [text.into(), String::new()],
-            NextStep::default(),
-        );
+    pub(super) fn pass(&mut self, text: impl Into<String>) {
+        self.pass_of("", text);
+    }
+
+    /// As [`Self::pass`], of a device, port or process.
+    pub(super) fn pass_of(&mut self, subject: &str, text: impl Into<String>) {
+        let said = [text.into(), String::new()];
+        self.push(Status::Pass, subject, said, NextStep::default());
     }
 
     /// Adds a line of something that need not be checked.
@@ -124,12 +125,8 @@ impl Lines {
             Reading::Known(value) => return Some(value),
             Reading::Absent => {}
             Reading::Unreadable(why) => {
-                self.push(
-                    Status::Unknown,
-                    subject,
-                    [what.into(), why.clone()],
-                    remedy.into(),
-                );
+                let said = [what.into(), why.clone()];
+                self.push(Status::Unknown, subject, said, remedy.into());
             }
             Reading::Unknown(why) => self.unknown(subject, what, why),
         }

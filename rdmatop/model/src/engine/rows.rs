@@ -21,8 +21,7 @@ use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Known, Shared, Source},
 };
-use rdmatop_base::order::Ordered as _;
-use rdmatop_base::text;
+use rdmatop_base::{order::Ordered as _, text};
 
 /// What the last snapshot has of all QPs.
 #[derive(Debug, Default)]
