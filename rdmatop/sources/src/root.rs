@@ -3,19 +3,21 @@
 //! Rule of every reader: a file that is missing, forbidden (EPERM, EACCES), refused (EINVAL, EIO, ENOTSUP,
 //! ENODEV, ESRCH), empty or contains `N/A` is one unknown value; it does not affect other values.
 #![expect(clippy::disallowed_methods, reason = "it opens files of the kernel")]
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::BTreeSet, sync::Arc};
 
 use rustix::fs::{Mode, OFlags};
 
+use rdmatop_base::exclude::Excluded;
 use rdmatop_base::order::{Gather as _, Ordered as _};
-use rdmatop_base::{exclude::Excluded, text};
+use rdmatop_base::text;
 
 /// One sysfs attribute is one page at most; procfs files of that size come in one read too.
 const SMALL: usize = 4096;

@@ -21,7 +21,8 @@ use crate::{
     snapshot::{HISTORY, ProcessRow, QP_HISTORY, QpRow, Recent, Traffic, count},
     value::{Counter, Known, Shared, Source},
 };
-use rdmatop_base::{order::Ordered as _, text};
+use rdmatop_base::order::Ordered as _;
+use rdmatop_base::text;
 
 /// What the last snapshot has of all QPs.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! How much it means when nothing is found.
 
-use crate::{facts::Facts, input::EbpfState};
+use crate::facts::Facts;
+use crate::input::EbpfState;
 
 /// How long and at how much the rules have looked when nothing is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

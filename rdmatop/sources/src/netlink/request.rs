@@ -15,7 +15,6 @@ pub enum Reply {
 
 /// A request without its sequence number.
 #[derive(Debug, Clone)]
-#[must_use]
 pub struct Request {
     /// How the answer ends.
     pub reply: Reply,
@@ -44,16 +43,19 @@ impl Request {
     }
 
     /// Adds the device that the request is about.
+    #[must_use]
     pub fn device(self, index: u32) -> Self {
         self.with(|writer| writer.u32(DEV_INDEX, index))
     }
 
     /// Adds the port that the request is about.
+    #[must_use]
     pub fn port(self, port: u32) -> Self {
         self.with(|writer| writer.u32(PORT_INDEX, port))
     }
 
     /// Adds attributes.
+    #[must_use]
     pub fn with(mut self, write: impl FnOnce(MessageWriter) -> MessageWriter) -> Self {
         self.writer = write(self.writer);
         self

@@ -256,7 +256,8 @@ impl<'a> Attrs<'a> {
     }
 
     /// What `read` makes of the attribute `number`, of the last one where there are several. Fails where any
-    /// attribute is malformed. Each call walks the whole run: what a dump has thousands of reads it in one walk.
+    /// attribute is malformed. Each call walks the whole run: a record of which a dump has thousands is read
+    /// in one walk of its own.
     pub fn get<R>(&self, number: u16, read: impl Fn(&Attr<'a>) -> WireResult<R>) -> WireResult<Option<R>> {
         let mut found = None;
         for attr in self.clone() {

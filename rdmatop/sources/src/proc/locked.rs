@@ -39,8 +39,8 @@ pub fn exempt(status: &Status, namespace: impl FnOnce() -> Option<Vec<u8>>) -> O
     Some(namespace()? == FIRST_USER_NAMESPACE)
 }
 
-/// The soft limit in `/proc/PID/limits`, bytes: `Some(None)` is unlimited, and `None` means that the file has no
-/// such line.
+/// The soft limit in `/proc/PID/limits`, bytes: `Some(None)` is unlimited, and `None` means that the file has
+/// no such line.
 pub fn memlock(raw: &[u8]) -> Option<Option<u64>> {
     let text = String::from_utf8_lossy(raw);
     let line = text
