@@ -76,14 +76,13 @@ impl Lines {
     }
 
     /// Adds a line of something that is as it should be.
-    pub(super) fn pass(&mut self, text: impl Into<String>) {
-        self.pass_of("", text);
-    }
-
-    /// As [`Self::pass`], of a device, port or process.
-    pub(super) fn pass_of(&mut self, subject: &str, text: impl Into<String>) {
-        let said = [text.into(), String::new()];
-        self.push(Status::Pass, subject, said, NextStep::default());
+    pub(super) fn pass(&mut self, subject: &str, text: impl Into<String>) {
+        self.push(
+            Status::Pass,
+            subject,
+            [text.into(), String::new()],
+            NextStep::default(),
+        );
     }
 
     /// Adds a line of something that need not be checked.
@@ -125,8 +124,12 @@ impl Lines {
             Reading::Known(value) => return Some(value),
             Reading::Absent => {}
             Reading::Unreadable(why) => {
-                let said = [what.into(), why.clone()];
-                self.push(Status::Unknown, subject, said, remedy.into());
+                self.push(
+                    Status::Unknown,
+                    subject,
+                    [what.into(), why.clone()],
+                    remedy.into(),
+                );
             }
             Reading::Unknown(why) => self.unknown(subject, what, why),
         }

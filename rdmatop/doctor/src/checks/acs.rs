@@ -45,6 +45,6 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
             ),
         );
     } else if known {
-        out.pass("no PCIe bridge redirects traffic between GPU and NIC (ACS)");
+        out.pass("", "no PCIe bridge redirects traffic between GPU and NIC (ACS)");
     }
 }

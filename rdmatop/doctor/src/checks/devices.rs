@@ -87,7 +87,7 @@ fn each(all: &[Device], out: &mut Lines) {
         .iter()
         .map(|(driver, devices)| format!("{} ({driver})", names(devices)))
         .collect();
-    out.pass(format!("{}: {}", count(all.len(), "device"), names(&kinds)));
+    out.pass("", format!("{}: {}", count(all.len(), "device"), names(&kinds)));
 }
 
 pub(crate) fn driver(facts: &Facts, out: &mut Lines) {
@@ -198,14 +198,14 @@ pub(crate) fn firmware(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !same.is_empty() {
-        out.pass(format!("the same firmware on equal NICs: {}", names(&same)));
+        out.pass("", format!("the same firmware on equal NICs: {}", names(&same)));
     }
 }
 
 pub(crate) fn softroce(facts: &Facts, out: &mut Lines) {
     match &facts.softroce {
         None => {}
-        Some(SoftRoce::Ready) => out.pass("SoftRoCE, to try RDMA without a NIC: `sudo rdmatop lab up`"),
+        Some(SoftRoce::Ready) => out.pass("", "SoftRoCE, to try RDMA without a NIC: `sudo rdmatop lab up`"),
         Some(SoftRoce::Missing(advice)) => out.warn(
             "",
             "no SoftRoCE either: this kernel has no module rdma_rxe",

@@ -63,10 +63,13 @@ pub(crate) fn distance(facts: &Facts, out: &mut Lines) {
             "nvidia-smi topo -m; use GPUs and NICs of one node together",
         );
     } else if let Some(farthest) = near.iter().max() {
-        out.pass(format!(
-            "each of {} has a NIC {}",
-            count(near.len(), "GPU"),
-            farthest.words()
-        ));
+        out.pass(
+            "",
+            format!(
+                "each of {} has a NIC {}",
+                count(near.len(), "GPU"),
+                farthest.words()
+            ),
+        );
     }
 }

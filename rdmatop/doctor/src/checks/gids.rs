@@ -57,9 +57,12 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     if !out.is_empty() || fine == 0 {
         return;
     }
-    out.pass(match distinct(places.into_iter()).as_slice() {
-        [] => "RoCE v2 addresses (GIDs) of IPv6".to_owned(),
-        [one] => format!("RoCE v2 address (GID) of IPv4 at index {one}"),
-        _ => "RoCE v2 addresses (GIDs) of IPv4, their index differs by port".to_owned(),
-    });
+    out.pass(
+        "",
+        match distinct(places.into_iter()).as_slice() {
+            [] => "RoCE v2 addresses (GIDs) of IPv6".to_owned(),
+            [one] => format!("RoCE v2 address (GID) of IPv4 at index {one}"),
+            _ => "RoCE v2 addresses (GIDs) of IPv4, their index differs by port".to_owned(),
+        },
+    );
 }

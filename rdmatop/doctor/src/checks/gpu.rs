@@ -61,7 +61,7 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
     };
     let by_dmabuf = (open == Some(&true) && new_enough && registers).then_some("DMA-BUF");
     if let Some(way) = way.or(by_dmabuf) {
-        return out.pass(format!("{gpus}: NICs can reach their memory ({way})"));
+        return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
     }
     match (open, memory.open_module.unreadable()) {
         (Some(true), _) if new_enough => {

@@ -52,6 +52,6 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         );
     }
     if out.is_empty() && !fine.is_empty() {
-        out.pass("each NIC's interrupts go to several CPUs near it");
+        out.pass("", "each NIC's interrupts go to several CPUs near it");
     }
 }

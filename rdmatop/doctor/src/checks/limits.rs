@@ -73,7 +73,7 @@ pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !fine.is_empty() {
-        out.pass(format!("{} may lock enough memory", subject(&fine)));
+        out.pass("", format!("{} may lock enough memory", subject(&fine)));
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !fine.is_empty() {
-        out.pass(format!("jobs of {} may lock enough memory", names(&fine)));
+        out.pass("", format!("jobs of {} may lock enough memory", names(&fine)));
     }
 }
 
@@ -138,6 +138,6 @@ pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && !limits.is_empty() {
-        out.pass("RDMA limits of the cgroup are not reached");
+        out.pass("", "RDMA limits of the cgroup are not reached");
     }
 }

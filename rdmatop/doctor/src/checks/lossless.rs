@@ -128,12 +128,15 @@ pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {
         );
     } else if let [((_, first), _), rest @ ..] = alike.as_slice() {
         if rest.iter().all(|((_, said), _)| said == first) {
-            out.pass(first.clone());
+            out.pass("", first.clone());
         } else {
-            out.pass(format!(
-                "ports of one kind and speed have the same flow control: {}",
-                list_of(&alike)
-            ));
+            out.pass(
+                "",
+                format!(
+                    "ports of one kind and speed have the same flow control: {}",
+                    list_of(&alike)
+                ),
+            );
         }
     }
 }
@@ -176,6 +179,9 @@ pub(crate) fn ecn(facts: &Facts, out: &mut Lines) {
         }
     }
     if out.is_empty() && fine {
-        out.pass("congestion marks (ECN) are answered on every priority with PFC");
+        out.pass(
+            "",
+            "congestion marks (ECN) are answered on every priority with PFC",
+        );
     }
 }

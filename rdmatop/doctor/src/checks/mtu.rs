@@ -103,7 +103,7 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
         .iter()
         .map(|(payload, mtu)| format!("{payload} bytes (interface MTU {mtu})"))
         .collect();
-    out.pass(format!("packets carry {}", names(&sizes)));
+    out.pass("", format!("packets carry {}", names(&sizes)));
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         let text = format!("{subject} has no file in /dev/infiniband for {}", names(&missing));
         // A container with only some of the devices is as intended.
         if contained && missing.len() < verbs.len() {
-            out.pass(text);
+            out.pass("", text);
         } else {
             out.fail(
                 "",
@@ -85,10 +85,13 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         connections(facts, nodes, &subject, out);
     }
     if out.is_empty() {
-        out.pass(format!(
-            "{subject} has the files of {} in /dev/infiniband",
-            count(verbs.len(), "device")
-        ));
+        out.pass(
+            "",
+            format!(
+                "{subject} has the files of {} in /dev/infiniband",
+                count(verbs.len(), "device")
+            ),
+        );
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn ebpf(facts: &Facts, out: &mut Lines) {
             "use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build it",
         ),
         None if out.is_empty() => out.unknown("", "rdmatop's eBPF programs", "/sys/kernel cannot be read"),
-        _ if out.is_empty() => out.pass("rdmatop's eBPF programs can run (BTF, kprobes, rights)"),
+        _ if out.is_empty() => out.pass("", "rdmatop's eBPF programs can run (BTF, kprobes, rights)"),
         _ => {}
     }
 }

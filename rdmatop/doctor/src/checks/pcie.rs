@@ -101,10 +101,10 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         } else {
             "each other NIC's PCIe link carries its ports"
         };
-        out.pass(format!("{each}: {}", names(&distinct(fine.into_iter()))));
+        out.pass("", format!("{each}: {}", names(&distinct(fine.into_iter()))));
     }
     for (name, text) in full {
-        out.pass_of(name, text);
+        out.pass(name, text);
     }
 }
 
@@ -133,8 +133,8 @@ pub(crate) fn iommu(facts: &Facts, out: &mut Lines) {
     if out.is_empty() {
         match (through, without) {
             (0, 0) => {}
-            (0, _) => out.pass("no IOMMU between NICs and memory"),
-            _ => out.pass("the IOMMU passes transfers through"),
+            (0, _) => out.pass("", "no IOMMU between NICs and memory"),
+            _ => out.pass("", "the IOMMU passes transfers through"),
         }
     }
 }

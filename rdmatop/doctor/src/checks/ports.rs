@@ -75,11 +75,10 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
              InfiniBand, no switch -> opensm has to run on one of them",
         );
     } else if !all.is_empty() && (out.is_empty() || !spare.is_empty()) {
-        out.pass(format!(
-            "{active} of {} up: {}{beside}{sibling}",
-            all.len(),
-            kinds(&all)
-        ));
+        out.pass(
+            "",
+            format!("{active} of {} up: {}{beside}{sibling}", all.len(), kinds(&all)),
+        );
     }
 }
 
@@ -330,6 +329,6 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
         } else {
             ("", "")
         };
-        out.pass(format!("link speed{s} {}{alike}", names(&speeds)));
+        out.pass("", format!("link speed{s} {}{alike}", names(&speeds)));
     }
 }

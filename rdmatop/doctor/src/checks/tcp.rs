@@ -35,11 +35,14 @@ pub(crate) fn buffers(facts: &Facts, out: &mut Lines) {
             },
         );
     } else {
-        out.pass(format!(
-            "TCP buffers grow to {} (receive) and {} (send)",
-            bytes(rmem),
-            bytes(wmem)
-        ));
+        out.pass(
+            "",
+            format!(
+                "TCP buffers grow to {} (receive) and {} (send)",
+                bytes(rmem),
+                bytes(wmem)
+            ),
+        );
     }
 }
 
@@ -55,7 +58,9 @@ pub(crate) fn backlog(facts: &Facts, out: &mut Lines) {
             "A job starts by all ranks connecting to one by TCP; those beyond that wait for seconds.",
             "sudo sysctl -w net.core.somaxconn=4096   # until the next boot; programs that listen already keep theirs",
         ),
-        Some(backlog) => out.pass(format!("{backlog} ranks can wait to connect at the start of a job"),
+        Some(backlog) => out.pass(
+            "",
+            format!("{backlog} ranks can wait to connect at the start of a job"),
         ),
     }
 }

@@ -6,7 +6,8 @@ use crate::{
     line::{Lines, WITH_ROOT},
     words::{group, names, port_name, setting},
 };
-use rdmatop_base::{order::Ordered as _, step::step};
+use rdmatop_base::order::Ordered as _;
+use rdmatop_base::step::step;
 use rdmatop_model::input::PortGid;
 
 /// Variables that list devices. UCX's may also list network interfaces, and NCCL's entries are prefixes of
@@ -119,7 +120,7 @@ pub(crate) fn devices(facts: &Facts, out: &mut Lines) {
                     remedy,
                 );
             } else if !used.is_empty() {
-                out.pass(format!("{} takes {}", setting(name, value), names(&used)));
+                out.pass("", format!("{} takes {}", setting(name, value), names(&used)));
             }
         }
     }
@@ -176,10 +177,10 @@ pub(crate) fn gid(facts: &Facts, out: &mut Lines) {
                 }
             }
             if bad.is_empty() && !fine.is_empty() {
-                out.pass(format!(
-                    "{name}={index} is a RoCE v2 address (GID) of {}",
-                    names(&fine)
-                ));
+                out.pass(
+                    "",
+                    format!("{name}={index} is a RoCE v2 address (GID) of {}", names(&fine)),
+                );
             }
         }
     }

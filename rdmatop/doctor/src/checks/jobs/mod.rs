@@ -104,7 +104,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
         for (name, value) in without_rdma(job.environ, verbs) {
             if let Some((library, why)) = job.has_rdma_beside(name, verbs) {
                 let set = setting(name, value);
-                out.pass(format!("{subject}: {library} by TCP ({set}), {why}"));
+                out.pass("", format!("{subject}: {library} by TCP ({set}), {why}"));
                 continue;
             }
             out.fail(
@@ -127,7 +127,7 @@ pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
                 "{subject}: NCCL has loaded no plug-in for EFA so far: it does so with its first communicator; if it has one, install \
                  aws-ofi-nccl (libnccl-net-ofi.so) where the job runs: NCCL uses TCP"
             );
-            out.pass_of(&subject, text);
+            out.pass(&subject, text);
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn interface(facts: &Facts, out: &mut Lines) {
                     step!("ip -br link; start the job with {}=INTERFACE", name),
                 );
             } else {
-                out.pass(format!("{} names {}", setting(name, value), names_of(&used)));
+                out.pass("", format!("{} names {}", setting(name, value), names_of(&used)));
             }
         }
     }
@@ -181,7 +181,7 @@ pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
             "{subject} shares verbs files with {}: its queue pairs last until all have closed them",
             names_of(&named)
         );
-        out.pass_of(&subject, text);
+        out.pass(&subject, text);
     }
     if sharers.partial {
         out.unknown_until(
@@ -190,7 +190,7 @@ pub(crate) fn sharers(facts: &Facts, out: &mut Lines) {
             WITH_ROOT,
         );
     } else if sharers.found.is_empty() {
-        out.pass_of(
+        out.pass(
             &subject,
             format!("{subject} shares no verbs file with another process"),
         );

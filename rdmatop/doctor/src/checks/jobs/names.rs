@@ -1,8 +1,10 @@
 //! Names of NCCL's variables: the present ones and earlier ones.
 
 use super::jobs;
-use crate::{facts::Facts, line::Lines};
-use rdmatop_base::{step::step, variables::NCCL};
+use crate::facts::Facts;
+use crate::line::Lines;
+use rdmatop_base::step::step;
+use rdmatop_base::variables::NCCL;
 
 /// No longer read, with their replacements.
 const OLD: [(&str, &str); 6] = [
