@@ -406,18 +406,9 @@ pub mod loss {
     /// have every QP that the kernel has listed.
     pub const REFUSED: u32 = COUNT;
     /// A stable name for each cause: `where` in JSON.
+    #[rustfmt::skip] // names, as many as a line has room for
     pub const NAMES: [&str; COUNT as usize] = [
-        "ring",
-        "stash",
-        "slot",
-        "verb",
-        "walk",
-        "stamp",
-        "return",
-        "missed",
-        "wr_ring",
-        "wr_missed",
-        "place",
+        "ring", "stash", "slot", "verb", "walk", "stamp", "return", "missed", "wr_ring", "wr_missed", "place",
     ];
 }
 

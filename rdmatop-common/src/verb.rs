@@ -179,31 +179,12 @@ pub const fn name(verb: u32) -> Option<&'static str> {
 
 /// The command's name as the kernel spells it, with `cm_` for `RDMA_USER_CM_CMD_`.
 const fn cm_name(verb: u32) -> Option<&'static str> {
+    #[rustfmt::skip] // names, as many as a line has room for
     const NAMES: [&str; 25] = [
-        "cm_create_id",
-        "cm_destroy_id",
-        "cm_bind_ip",
-        "cm_resolve_ip",
-        "cm_resolve_route",
-        "cm_query_route",
-        "cm_connect",
-        "cm_listen",
-        "cm_accept",
-        "cm_reject",
-        "cm_disconnect",
-        "cm_init_qp_attr",
-        "cm_get_event",
-        "cm_get_option",
-        "cm_set_option",
-        "cm_notify",
-        "cm_join_ip_mcast",
-        "cm_leave_mcast",
-        "cm_migrate_id",
-        "cm_query",
-        "cm_bind",
-        "cm_resolve_addr",
-        "cm_join_mcast",
-        "cm_resolve_ib_service",
+        "cm_create_id", "cm_destroy_id", "cm_bind_ip", "cm_resolve_ip", "cm_resolve_route", "cm_query_route",
+        "cm_connect", "cm_listen", "cm_accept", "cm_reject", "cm_disconnect", "cm_init_qp_attr",
+        "cm_get_event", "cm_get_option", "cm_set_option", "cm_notify", "cm_join_ip_mcast", "cm_leave_mcast",
+        "cm_migrate_id", "cm_query", "cm_bind", "cm_resolve_addr", "cm_join_mcast", "cm_resolve_ib_service",
         "cm_write_cm_event",
     ];
     if verb == CM_BIND | AF_IB {

@@ -1,14 +1,12 @@
 //! The command line. Pure: nothing here looks at the machine.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use rdmatop_base::exclude::Excluded;
-use rdmatop_model::event::EventKind;
-use rdmatop_model::fields;
+use rdmatop_model::{event::EventKind, fields};
 use rdmatop_sources::root::Root;
 
 /// The most QPs that can be asked for: 3 GiB of kernel memory, where work requests are counted there.

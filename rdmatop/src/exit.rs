@@ -10,8 +10,7 @@
 //! A reader that goes away (`rdmatop --trace | head -3`) is not a failure and ends rdmatop without a message.
 //! The summary on stderr counts what was seen and not printed.
 
-use std::io;
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 /// Exit codes, documented in the man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,7 @@
 //! A [`NextStep`] is made of text of this program and of [`ShellWord`]s, numbers and other steps. There is no
 //! way from other text to a step, so a name cannot get into a command unless it is quoted.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::ops::Deref;
+use std::{borrow::Cow, fmt, ops::Deref};
 
 use serde::Serialize;
 

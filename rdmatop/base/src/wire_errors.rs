@@ -7,17 +7,11 @@
 //! (`rx_err_lane_N_phy`), is left out: healthy links of PAM4 count that all the time, and lose no packet.
 
 /// Packets that were dropped because they arrived damaged, or errors that damaged them.
+#[rustfmt::skip] // names, as many as a line has room for
 const DAMAGE: [&str; 10] = [
-    "rx_crc_errors_phy",
-    "rx_symbol_err_phy",
-    "rx_pcs_symbol_err_phy",
-    "rx_fcs_err_frames",
-    "rx_pcs_symbol_err",
-    "rx_fec_uncorrectable_blocks",
-    "rx_crc_errors.nic",
-    "port.rx_crc_errors",
-    "mac_rx_fcs_err_pkt_num",
-    "frames_rx_bad_fcs",
+    "rx_crc_errors_phy", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "rx_fcs_err_frames",
+    "rx_pcs_symbol_err", "rx_fec_uncorrectable_blocks", "rx_crc_errors.nic", "port.rx_crc_errors",
+    "mac_rx_fcs_err_pkt_num", "frames_rx_bad_fcs",
 ];
 
 /// How often the link went down (mlx5, bnxt_en).

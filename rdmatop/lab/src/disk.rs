@@ -3,15 +3,12 @@
 //!
 //! All of its parts have one name, which is made up for this run: everything with that name is ours. The disk
 //! outlives this process when that is killed; then `lab down` or the next `lab run` removes it.
-use std::fs;
-use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, io, time::Duration};
 
-use super::state::MadeDisk;
-use super::work::wait;
 use super::{LabError, cannot};
+use super::{state::MadeDisk, work::wait};
 
 /// Where the kernel's target is set up (configfs).
 const TARGET: &str = "/sys/kernel/config/nvmet";
@@ -20,14 +17,9 @@ const CONTROLLERS: &str = "/sys/class/nvme";
 const SERVICE: &str = "4420";
 const BYTES: u64 = 16 << 20;
 /// In dependency order. Those that a kernel does not have are skipped, but for the last two.
+#[rustfmt::skip] // names, as many as a line has room for
 pub(super) const MODULES: [&str; 7] = [
-    "nvme_keyring",
-    "nvme_auth",
-    "nvme_core",
-    "nvme_fabrics",
-    "nvmet",
-    "nvme_rdma",
-    "nvmet_rdma",
+    "nvme_keyring", "nvme_auth", "nvme_core", "nvme_fabrics", "nvmet", "nvme_rdma", "nvmet_rdma",
 ];
 /// What modprobe is asked for; these bring the others.
 pub(super) const WANTED: [&str; 2] = ["nvme_rdma", "nvmet_rdma"];

@@ -1,15 +1,9 @@
 //! `lab down`.
-use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
+use std::{process::ExitCode, thread, time::Duration};
 
-use super::disk;
 use super::host::{Host, Leaving, NetnsMode, Present, RXE};
-use super::ours;
-use super::say::Printer;
-use super::store::Store;
-use super::work::Work;
 use super::{DownArgs, LabError};
+use super::{disk, ours, say::Printer, store::Store, work::Work};
 use rdmatop_base::text;
 
 /// How often it looks whether a removal is over, and the time between two looks: in all some 5 s.

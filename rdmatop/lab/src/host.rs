@@ -8,12 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::module::{self, Presence};
-use super::run::Wire;
-use super::state::MadeDisk;
 pub(super) use super::switch::Switch;
 use super::{LabError, cannot, disk, link, switch};
-use rdmatop_base::order::Gather as _;
-use rdmatop_base::text;
+use super::{run::Wire, state::MadeDisk};
+use rdmatop_base::{order::Gather as _, text};
 use rdmatop_sources::netlink::client::Nldev;
 use rdmatop_sources::netlink::error::NetlinkError;
 use rdmatop_sources::netlink::name::Name;
@@ -125,9 +123,17 @@ pub(super) trait Host {
 }
 
 /// The machine on which rdmatop runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct System {
-    nldev: Option<Nldev<Socket>>,
+    nldev: Nldev<Socket>,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        Self {
+            nldev: Nldev::unopened(),
+        }
+    }
 }
 
 /// The error of a netlink request that the kernel refused. Root may lack the right for it.
@@ -144,20 +150,9 @@ pub(super) fn refused(action: impl Into<String>) -> impl FnOnce(NetlinkError) ->
     }
 }
 
-impl System {
-    fn nldev(&mut self) -> Result<&mut Nldev<Socket>, NetlinkError> {
-        let nldev = match self.nldev.take() {
-            Some(nldev) => nldev,
-            None => Nldev::open()?,
-        };
-        Ok(self.nldev.insert(nldev))
-    }
-}
-
 impl Host for System {
     fn boot(&mut self) -> String {
-        let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Name::from(boot.trim_ascii()).to_string()
+        Root::default().boot_id()
     }
 
     fn has_rxe(&mut self) -> bool {
@@ -173,16 +168,15 @@ impl Host for System {
     }
 
     fn netns_mode(&mut self) -> Option<NetnsMode> {
-        self.nldev().ok()?.netns_mode().ok()?
+        self.nldev.netns_mode().ok()?
     }
 
     fn devices(&mut self) -> Result<Vec<Present>, LabError> {
-        let nldev = match self.nldev() {
+        let nldev = &mut self.nldev;
+        let devices = match nldev.devices().and_then(Dump::whole) {
             Err(NetlinkError::NoRdma) => return Ok(Vec::new()),
-            nldev => nldev.map_err(refused("list RDMA devices"))?,
+            devices => devices.map_err(refused("list RDMA devices"))?,
         };
-        let devices = nldev.devices().and_then(Dump::whole);
-        let devices = devices.map_err(refused("list RDMA devices"))?;
         let present = devices.into_iter().map(|device| {
             let ports = nldev.ports(device.index).unwrap_or_default().items;
             let netdev = |port: Port| {
@@ -227,21 +221,20 @@ impl Host for System {
 
     fn add_device(&mut self, name: &str, netdev: &Interface) -> Result<(), LabError> {
         let netdev = &netdev.name;
-        let add = |nldev: &mut Nldev<Socket>| nldev.new_link(name.as_bytes(), b"rxe", netdev.as_bytes());
-        self.nldev()
-            .and_then(add)
+        self.nldev
+            .new_link(name.as_bytes(), b"rxe", netdev.as_bytes())
             .map_err(refused(format!("make {name} on {netdev}")))
     }
 
     fn remove_device(&mut self, device: &Present) -> Result<(), LabError> {
-        self.nldev()
-            .and_then(|nldev| nldev.del_link(device.index))
+        self.nldev
+            .del_link(device.index)
             .map_err(refused(format!("remove {}", device.name)))
     }
 
     fn holders(&mut self, index: u32) -> Result<Vec<String>, LabError> {
         let look = || refused("look for holders");
-        let nldev = self.nldev().map_err(look())?;
+        let nldev = &mut self.nldev;
         let (mut pids, unlisted) = owners(nldev, &Root::default(), index).map_err(look())?;
         if unlisted > 0 {
             let mut devices = nldev.devices().and_then(Dump::whole).map_err(look())?;

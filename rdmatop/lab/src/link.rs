@@ -41,9 +41,7 @@ fn ifinfo(index: u32, flags: u32) -> Vec<u8> {
 }
 
 fn order(request: &Request) -> Result<(), NetlinkError> {
-    Nldev::new(Socket::route()?)
-        .run(request, &mut |_| Ok(()))
-        .map(|_| ())
+    Nldev::new(Socket::route()?).order(request)
 }
 
 /// Makes a dummy interface with a hardware address, up. udev leaves an address alone that is given here.

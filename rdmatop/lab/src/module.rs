@@ -1,7 +1,6 @@
 //! Is a kernel module there, loaded, loadable?
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{fs, process::Command};
 
 use super::packages::advice;
 use super::{LabError, cannot};

@@ -1,12 +1,8 @@
 //! `lab status`.
 use std::process::ExitCode;
 
-use super::LabError;
 use super::host::{Host, Present};
-use super::ours;
-use super::say::Printer;
-use super::state::Made;
-use super::store::Store;
+use super::{LabError, ours, say::Printer, state::Made, store::Store};
 use rdmatop_base::text;
 
 /// Shows which devices there are, which of them `lab up` made, and which processes hold them. If the file

@@ -1,13 +1,9 @@
 //! The file of what `lab up` made: /run/rdmatop/lab.json. Like the devices, it does not outlive the boot.
 //!
 //! A lock on a file beside it lets one `rdmatop lab` work at a time.
-use std::fs;
-use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io::Read, os::fd::OwnedFd, os::unix::fs::MetadataExt, thread};
 
 use rustix::fs::{FlockOperation, OFlags, flock, fstat};
 use rustix::io::Errno;

@@ -8,17 +8,12 @@
 //! The namespace has no name. It lives as long as this process holds it, and with it go the switch, the
 //! cables, both ends of each, and the RDMA devices on them: whatever ends the process.
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::{io, os::fd::AsFd, path::Path, thread, time::Duration};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::host::refused;
-use super::work::wait;
 use super::{LabError, cannot, link};
+use super::{host::refused, work::wait};
 use rdmatop_sources::netlink::error::NetlinkError;
 
 /// A port is ready within milliseconds, on an emulated machine within a second.

@@ -2,11 +2,8 @@
 use std::process::ExitCode;
 
 use super::host::{Host, Interface, Present};
-use super::ours;
-use super::say::Printer;
-use super::store::Store;
-use super::work::Work;
 use super::{LabError, UpArgs};
+use super::{ours, say::Printer, store::Store, work::Work};
 
 /// Makes what is missing.
 pub(super) fn up(

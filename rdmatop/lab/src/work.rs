@@ -2,12 +2,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::LabError;
 use super::host::{Host, Interface, RXE};
-use super::ours;
-use super::say::Printer;
 use super::state::{Made, MadeDevice, MadeInterface, MadeModule};
-use super::store::Locked;
+use super::{LabError, ours, say::Printer, store::Locked};
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 

@@ -6,8 +6,7 @@ mod gpus;
 mod processes;
 mod qps;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rdmatop_base::text;
 use rdmatop_common::{
@@ -23,9 +22,9 @@ use super::{
 };
 
 pub use devices::{
-    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, GroupsSample,
-    HwCountersReport, HwPort, LoggedError, MemberReading, NetdevDown, NetnsReading, PcieLink, PortCounters,
-    PortGid, PortReading, RawReading, RawSource, UNLISTED,
+    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, HwCountersReport,
+    HwPort, LoggedError, MemberReading, NetdevDown, NetnsReading, PcieLink, PortCounters, PortGid,
+    PortReading, RawReading, RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 pub use processes::{
@@ -144,8 +143,9 @@ pub enum Input {
     Uprobes(Box<UprobesReport>),
     /// The user ended the probes on programs.
     UprobesOver,
-    /// Counters of the NIC that QPs are bound to.
-    Groups(Box<GroupsSample>),
+    /// Counters of the NIC that QPs are bound to: one entry for each device that was asked, also where no QP
+    /// is bound.
+    Groups(Vec<DeviceGroups>),
     /// What `--hw-counters` has changed.
     HwCounters(Box<HwCountersReport>),
     /// Facts about a process.

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
-use rustix::io::Errno;
-use rustix::termios;
+use rustix::{io::Errno, termios};
 
 /// Bytes that a pipe takes without blocking once poll(2) reports room: a page, `PIPE_BUF` (pipe(7)).
 const OF_A_PIPE: usize = 4096;

@@ -1,9 +1,8 @@
 //! Lines on stderr. Callers never wait for them, because they also handle signals and detach programs.
 
-use std::collections::VecDeque;
-use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use std::{collections::VecDeque, io};
 
 use crate::outlet::Outlet;
 use rdmatop_base::text;

@@ -12,17 +12,22 @@ pub fn read(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
+/// The present time of `CLOCK_MONOTONIC`, ns.
+pub fn monotonic() -> u64 {
+    read(ClockId::Monotonic)
+}
+
 /// Reads both clocks.
 pub fn now() -> Now {
     Now {
-        mono_ns: read(ClockId::Monotonic),
+        mono_ns: monotonic(),
         wall_ns: read(ClockId::Realtime),
     }
 }
 
 /// Runs `read`, and returns when that was too, by `CLOCK_MONOTONIC`.
 pub fn timed<R>(read: impl FnOnce() -> R) -> (R, ReadAt) {
-    let before_ns = self::read(ClockId::Monotonic);
+    let before_ns = monotonic();
     let got = read();
-    (got, ReadAt::between(before_ns, self::read(ClockId::Monotonic)))
+    (got, ReadAt::between(before_ns, monotonic()))
 }

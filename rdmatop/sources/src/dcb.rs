@@ -60,33 +60,18 @@ fn ask(interface: &str) -> Result<Dcb, NetlinkError> {
 }
 
 fn decode(attributes: &[u8]) -> WireResult<Dcb> {
-    let mut dcb = Dcb::default();
-    for attr in Attrs::new(attributes) {
-        let attr = attr?;
-        if attr.number != IEEE {
-            continue;
-        }
-        for part in attr.nest() {
-            let part = part?;
-            match part.number {
-                // struct ieee_pfc: capability, then a bit for each priority that is on.
-                IEEE_PFC => {
-                    dcb.pfc = part
-                        .payload
-                        .get(1)
-                        .map(|on| (0..8).filter(|priority| on >> priority & 1 == 1).collect());
-                }
-                // A table of struct dcb_app: selector, priority, protocol.
-                IEEE_APP_TABLE => {
-                    for app in part.nest() {
-                        dcb.dscp |= app?.payload.first() == Some(&SELECTOR_DSCP);
-                    }
-                }
-                _ => {}
-            }
-        }
+    let ieee = Attrs::new(attributes).nested(IEEE)?;
+    // struct ieee_pfc: capability, then a bit for each priority that is on.
+    let on = ieee
+        .get(IEEE_PFC, |pfc| Ok(pfc.payload.get(1).copied()))?
+        .flatten();
+    let pfc = on.map(|on| (0..8).filter(|priority| on >> priority & 1 == 1).collect());
+    let mut dscp = false;
+    // A table of struct dcb_app: selector, priority, protocol.
+    for app in ieee.nested(IEEE_APP_TABLE)? {
+        dscp |= app?.payload.first() == Some(&SELECTOR_DSCP);
     }
-    Ok(dcb)
+    Ok(Dcb { pfc, dscp })
 }
 
 /// For `rdmatop::fuzz`: whatever the attributes are, the priorities are sorted, unique and below 8.

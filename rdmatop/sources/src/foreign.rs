@@ -43,8 +43,7 @@ use super::{
     proc::Status,
     root::{self, Root, parse_u64},
 };
-use rdmatop_base::order::Ordered as _;
-use rdmatop_base::text;
+use rdmatop_base::{order::Ordered as _, text};
 
 /// Types of mounts whose files the kernel alone serves, without a daemon.
 const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];

@@ -29,4 +29,6 @@ pub mod tcp;
 pub mod uprobes;
 
 #[cfg(any(test, feature = "testkit"))]
-pub mod fake;
+mod testkit;
+#[cfg(any(test, feature = "testkit"))]
+pub use testkit::fake;

@@ -4,11 +4,8 @@
 //! Root acts on such a file, so only the owner's file in the owner's directory counts: no link is followed,
 //! and what others could have written is not read.
 #![expect(clippy::disallowed_methods, reason = "nobody but root can write on the way")]
-use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::{fs::File, os::fd::OwnedFd, os::unix::fs::MetadataExt as _, path::Path};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, fsync, mkdir, open, openat, renameat, unlinkat};
 use rustix::io::Errno;

@@ -4,12 +4,8 @@
 //! only then removes it from sysfs. The client of a driver that cannot disconnect its users
 //! (`ib_uverbs_remove_one`) waits there until the last of them closes its file: traffic goes on, netlink does
 //! not list the device, and its file in `/dev` is gone.
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
-use std::ops::ControlFlow;
-use std::thread;
-use std::time::Duration;
+use std::{collections::BTreeMap, fmt, ops::ControlFlow, thread, time::Duration};
 
 use super::{
     netlink::name::Name,

@@ -153,6 +153,12 @@ impl Root {
         self.value(path).map(|raw| text::sanitize(&raw))
     }
 
+    /// The id of this boot, safe to print; empty where it cannot be read.
+    pub fn boot_id(&self) -> String {
+        self.line(&self.proc("sys/kernel/random/boot_id"))
+            .unwrap_or_default()
+    }
+
     /// The processes in procfs, by number.
     pub fn pids(&self) -> BTreeSet<u32> {
         let names = self.list(&self.proc("")).unwrap_or_default();

@@ -4,10 +4,8 @@
 //! another on the sampler thread, where they may block; sources that send on their own (the ring buffer) hold
 //! a [`Feed`].
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;

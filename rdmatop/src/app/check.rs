@@ -3,9 +3,7 @@
 use std::process::ExitCode;
 
 use super::once::{self, print_text};
-use super::plan::Plan;
-use super::ready;
-use super::signals::Signals;
+use super::{plan::Plan, ready, signals::Signals};
 use crate::exit::{Exit, Stop};
 use rdmatop_model::findings::Severity;
 use rdmatop_views::line::check;

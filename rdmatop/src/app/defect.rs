@@ -1,7 +1,6 @@
 //! A panic on purpose, for the tests of what one leaves behind.
 
-use std::convert::Infallible;
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 /// Panics after the seconds of `RDMATOP_PANIC`, and never ends where that is not set.
 pub(super) async fn after(seconds: Option<&str>) -> Infallible {

@@ -1,22 +1,16 @@
 //! `--once`: two samples, one print.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use super::patience::stretched;
-use super::plan::Plan;
 use super::pump::{Pump, Settings};
 use super::signals::{Ending, Signals};
-use super::source::Sources;
 use super::writer::{self, Writer};
 use super::{nothing_to_show, ready, say, targets};
+use super::{patience::stretched, plan::Plan, source::Sources};
 use crate::exit::{Exit, Stop, Written};
-use rdmatop_model::cause::CauseId;
-use rdmatop_model::engine::EngineConfig;
-use rdmatop_model::fields;
-use rdmatop_model::snapshot::Snapshot;
+use rdmatop_model::{cause::CauseId, engine::EngineConfig, fields, snapshot::Snapshot};
 use rdmatop_sources::root::Root;
 use rdmatop_views::tui::TuiOptions;
 use rdmatop_views::{json, line};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
 use rdmatop_model::filter::Filter;
-use rdmatop_sources::hw_counters::HwCounters;
-use rdmatop_sources::root::Root;
+use rdmatop_sources::{hw_counters::HwCounters, root::Root};
 
 /// The output's properties, from the environment.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::patience::stretched;
-use super::plan::Plan;
 use super::pump::{Pump, Settings};
+use super::{patience::stretched, plan::Plan};
 use super::{print, ready};
 use crate::exit::{Exit, Stop};
 use rdmatop_model::input::EbpfState;

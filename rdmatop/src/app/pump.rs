@@ -1,25 +1,19 @@
 //! Turns messages into snapshots and events: the one place that owns the engine.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::noted::Noted;
-use super::reorder::HOLD_NS;
-use super::sampler::Sampler;
 use super::sink::{End, EventCounts, Sink, To, asked, over};
 use super::source::{Feed, Message, Sources, Wants};
+use super::{noted::Noted, reorder::HOLD_NS, sampler::Sampler};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 use rdmatop_model::engine::{Engine, EngineConfig, Needs};
-use rdmatop_model::event::Event;
-use rdmatop_model::filter::Filter;
 use rdmatop_model::input::{EbpfReport, Input, Timed};
-use rdmatop_model::snapshot::Snapshot;
+use rdmatop_model::{event::Event, filter::Filter, snapshot::Snapshot};
 use rdmatop_sources::clock::now;
 
 #[cfg(test)]

@@ -16,13 +16,8 @@ use super::{ring, work};
 use crate::cli::{AttachMode, MOST_QPS};
 use rdmatop_loader::{Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported};
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_model::event::EventKind;
-use rdmatop_model::input::EbpfState;
-use rdmatop_sources::kernel_log::KernelLog;
-use rdmatop_sources::limits;
-use rdmatop_sources::privileges;
-use rdmatop_sources::proc::Details;
-use rdmatop_sources::sysfs;
+use rdmatop_model::{event::EventKind, input::EbpfState};
+use rdmatop_sources::{kernel_log::KernelLog, limits, privileges, proc::Details, sysfs};
 
 /// What can be read or opened only with rights that rdmatop then gives up.
 pub(super) struct Begun {

@@ -2,10 +2,8 @@
 
 use crate::exit::Stop;
 use rdmatop_base::text::names;
-use rdmatop_model::filter::Filter;
-use rdmatop_model::snapshot::Snapshot;
-use rdmatop_sources::proc::lives;
-use rdmatop_sources::root::Root;
+use rdmatop_model::{filter::Filter, snapshot::Snapshot};
+use rdmatop_sources::{proc::lives, root::Root};
 
 /// An end when the first snapshot shows that `--device` or `--pid` names nothing.
 pub(super) fn check(filter: Filter) -> impl Fn(&Snapshot) -> Result<(), Stop> {

@@ -6,13 +6,11 @@ use std::collections::BTreeSet;
 use rdmatop_common::{provider::Counted, wr::WrFilter};
 use zerocopy::FromZeros as _;
 
-use super::plan::Plan;
-use super::sink::EventCounts;
+use super::{plan::Plan, sink::EventCounts};
 use rdmatop_base::step::step;
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_model::event::EventKind;
-use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::{DeviceRow, Health, QpRow, Snapshot, WorkRequests};
+use rdmatop_model::{event::EventKind, input::EbpfState};
 
 #[cfg(test)]
 mod accounts_tests;

@@ -9,24 +9,17 @@ mod scenario;
 mod traffic;
 mod view;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::Duration;
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::builder::PossibleValuesParser;
 
-use self::ending::Ending;
 pub(super) use self::scenario::{Scenario, Wire};
-use self::traffic::Traffic;
 pub(super) use self::view::view;
-use super::disk::MODULES;
-use super::down::Which;
+use self::{ending::Ending, traffic::Traffic};
 use super::host::{Host, Interface, Switch};
-use super::say::Printer;
 use super::state::{DISK as DISK_NAME, DiskModule, MadeDisk};
-use super::store::Store;
-use super::work::Work;
 use super::{LabError, RunArgs};
+use super::{disk::MODULES, down::Which, say::Printer, store::Store, work::Work};
 use rdmatop_base::text;
 
 /// What `--view` waits for.

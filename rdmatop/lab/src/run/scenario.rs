@@ -13,9 +13,9 @@ pub(crate) struct Scenario {
     pub(crate) mtu: u32,
     /// What happens to the packets that `lab0` sends.
     pub(crate) wire: Wire,
-    /// The programs, each with its arguments.
+    /// Command lines of the programs.
     /// [`DISK`] stands for the path of the disk, which is made where a program needs it.
-    pub(crate) traffic: &'static [(&'static str, &'static [&'static str])],
+    pub(crate) traffic: &'static [&'static str],
 }
 
 /// What happens to packets on their way (tc-netem(8)).
@@ -38,6 +38,14 @@ pub(super) const DISK: &str = "DISK";
 impl Scenario {
     pub(super) fn has_disk(&self) -> bool {
         self.wire == Wire::None
+    }
+
+    /// The programs, each with its arguments.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&'static str, std::str::Split<'static, char>)> {
+        self.traffic.iter().filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?, words))
+        })
     }
 }
 
@@ -65,7 +73,7 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 1 (Processes) shows `pingpong` and `pong` with the same rate of work requests, and tab 2 (QPs) one RC QP in \
                RTS for each, which names the other as its peer. Tab 7 (Findings) stays empty: this is what healthy looks like.",
         ports: 2,
-        traffic: &[("pingpong", &["-d", "lab0", "-p", "lab1"])],
+        traffic: &["pingpong -d lab0 -p lab1"],
         ..PLAIN
     },
     Scenario {
@@ -75,10 +83,7 @@ pub(super) const ALL: &[Scenario] = &[
                before. Each rank finishes 6 sends a round, 2(N-1) for N = 4, and tab 3 (Devices) shows all four devices carry \
                the same.",
         ports: 4,
-        traffic: &[(
-            "ring-allreduce",
-            &["-d", "lab0,lab1,lab2,lab3", "-n", "4", "-b", "1048576"],
-        )],
+        traffic: &["ring-allreduce -d lab0,lab1,lab2,lab3 -n 4 -b 1048576"],
         ..PLAIN
     },
     Scenario {
@@ -88,7 +93,7 @@ pub(super) const ALL: &[Scenario] = &[
                and not the one that waits. In tab 2 (QPs) the sender's QP waits for its receiver (RNR) while it finishes 50 \
                messages a second.",
         ports: 2,
-        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-b", "4096", "-l", "20"])],
+        traffic: &["stream -d lab0 -p lab1 -b 4096 -l 20"],
         ..PLAIN
     },
     Scenario {
@@ -97,7 +102,7 @@ pub(super) const ALL: &[Scenario] = &[
         look: "Tab 2 (QPs) shows the receiver's QP go, and the sender's QP stay in RTS: it sends the same packets again and \
                finishes nothing, for ever, because retry_cnt is 7. Tab 7 (Findings) says `peer-gone` some seconds later.",
         ports: 2,
-        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write", "-k", "5"])],
+        traffic: &["stream -d lab0 -p lab1 -o write -k 5"],
         ..PLAIN
     },
     Scenario {
@@ -107,7 +112,7 @@ pub(super) const ALL: &[Scenario] = &[
                the kernel counts packets alone; from Linux 7 on it counts bytes, and then only if half of the link's rate is \
                reached.",
         ports: 5,
-        traffic: &[("stream", &["-d", "lab0", "-p", "lab4", "-o", "write"])],
+        traffic: &["stream -d lab0 -p lab4 -o write"],
         ..PLAIN
     },
     Scenario {
@@ -119,22 +124,10 @@ pub(super) const ALL: &[Scenario] = &[
         mtu: USUAL,
         // Paced: it is who receives that matters, and not how much.
         traffic: &[
-            (
-                "stream",
-                &["-d", "lab0", "-p", "lab4", "-o", "write", "-w", "2", "-m", "20"],
-            ),
-            (
-                "stream",
-                &["-d", "lab1", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
-            ),
-            (
-                "stream",
-                &["-d", "lab2", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
-            ),
-            (
-                "stream",
-                &["-d", "lab3", "-p", "lab4", "-o", "write", "-w", "2", "-m", "12"],
-            ),
+            "stream -d lab0 -p lab4 -o write -w 2 -m 20",
+            "stream -d lab1 -p lab4 -o write -w 2 -m 12",
+            "stream -d lab2 -p lab4 -o write -w 2 -m 12",
+            "stream -d lab3 -p lab4 -o write -w 2 -m 12",
         ],
         ..PLAIN
     },
@@ -145,7 +138,7 @@ pub(super) const ALL: &[Scenario] = &[
                says `loss` after 8 s, with how often the sender starts again.",
         ports: 2,
         wire: Loses(100),
-        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+        traffic: &["stream -d lab0 -p lab1 -o write"],
         ..PLAIN
     },
     Scenario {
@@ -158,10 +151,7 @@ pub(super) const ALL: &[Scenario] = &[
         wire: Reorders(100),
         // Messages of one packet: on Linux 6.1 a larger one ended as an invalid request when it was sent
         // again from its middle.
-        traffic: &[(
-            "stream",
-            &["-d", "lab0", "-p", "lab1", "-o", "write", "-b", "4096"],
-        )],
+        traffic: &["stream -d lab0 -p lab1 -o write -b 4096"],
         ..PLAIN
     },
     Scenario {
@@ -172,7 +162,7 @@ pub(super) const ALL: &[Scenario] = &[
                Gb/s and more.",
         ports: 2,
         mtu: USUAL,
-        traffic: &[("stream", &["-d", "lab0", "-p", "lab1", "-o", "write"])],
+        traffic: &["stream -d lab0 -p lab1 -o write"],
         ..PLAIN
     },
     Scenario {
@@ -180,10 +170,7 @@ pub(super) const ALL: &[Scenario] = &[
         what: "one process registers and deregisters a buffer, one makes and destroys a QP, as fast as they can",
         look: "Tab 4 (Verbs) shows how many reg_mr and create_qp there are each second, how long they take, and who calls. Tab 7 \
                (Findings) says `mr-churn` and `qp-churn` after 10 s, and tab 5 (Trace) shows the QPs come and go.",
-        traffic: &[
-            ("misuse", &["-d", "lab0", "mr-churn"]),
-            ("misuse", &["-d", "lab0", "qp-churn"]),
-        ],
+        traffic: &["misuse -d lab0 mr-churn", "misuse -d lab0 qp-churn"],
         ..PLAIN
     },
     Scenario {
@@ -191,7 +178,7 @@ pub(super) const ALL: &[Scenario] = &[
         what: "a process makes eight QPs each second and destroys none",
         look: "Tab 1 (Processes) shows the number of QPs of `misuse` grow while it moves nothing. Tab 7 (Findings) says \
                `qp-leak` once it grew by 32.",
-        traffic: &[("misuse", &["-d", "lab0", "qp-leak"])],
+        traffic: &["misuse -d lab0 qp-leak"],
         ..PLAIN
     },
     Scenario {
@@ -199,7 +186,7 @@ pub(super) const ALL: &[Scenario] = &[
         what: "a user without rights registers 1 MiB with a limit of 8 KiB of locked memory, ten times a second",
         look: "Tab 7 (Findings) says `verb-fails`: reg_mr of `misuse` with ENOMEM, and the limit to raise. Tab 4 (Verbs) shows \
                that each call fails.",
-        traffic: &[("misuse", &["-d", "lab0", "memlock"])],
+        traffic: &["misuse -d lab0 memlock"],
         ..PLAIN
     },
     Scenario {
@@ -207,7 +194,7 @@ pub(super) const ALL: &[Scenario] = &[
         what: "a process connects its QP by an index of the GID table that is empty, ten times a second",
         look: "Tab 7 (Findings) says `verb-fails`: modify_qp of `misuse` with ENODATA, the `No data available` that NCCL prints. \
                Tab 2 (QPs) shows its QP stay in INIT, before the step to RTR that needs the GID.",
-        traffic: &[("misuse", &["-d", "lab0", "gid"])],
+        traffic: &["misuse -d lab0 gid"],
         ..PLAIN
     },
     Scenario {
@@ -217,10 +204,10 @@ pub(super) const ALL: &[Scenario] = &[
                step takes. The header on tab 1 counts the events that were lost, none with the default ring buffer, and after 10 s \
                tab 7 (Findings) says `qp-churn`, because jobs that start destroy none.",
         traffic: &[
-            ("misuse", &["-d", "lab0", "storm"]),
-            ("misuse", &["-d", "lab0", "storm"]),
-            ("misuse", &["-d", "lab0", "storm"]),
-            ("misuse", &["-d", "lab0", "storm"]),
+            "misuse -d lab0 storm",
+            "misuse -d lab0 storm",
+            "misuse -d lab0 storm",
+            "misuse -d lab0 storm",
         ],
         ..PLAIN
     },
@@ -229,7 +216,7 @@ pub(super) const ALL: &[Scenario] = &[
         what: "a job with NCCL's library mapped moves its data by TCP beside an idle RDMA device",
         look: "Tab 7 (Findings) says `tcp-fallback` after some seconds: the process, its rate and the setting to look at. Tab 1 \
                (Processes) shows the job first, with TCP and its rate in place of a reason, and no QP.",
-        traffic: &[("tcp-fallback", &[])],
+        traffic: &["tcp-fallback"],
         ..PLAIN
     },
     Scenario {
@@ -240,7 +227,7 @@ pub(super) const ALL: &[Scenario] = &[
                administration and one for data, and tab 7 (Findings) stays empty.",
         mtu: USUAL,
         wire: Wire::None,
-        traffic: &[("disk", &[DISK])],
+        traffic: &["disk DISK"],
         ..PLAIN
     },
 ];
@@ -269,7 +256,7 @@ mod tests {
     #[test]
     fn traffic_runs_on_devices_that_the_scenario_has() {
         for scenario in ALL {
-            let words = scenario.traffic.iter().flat_map(|(_, args)| *args);
+            let words = scenario.programs().flat_map(|(_, args)| args);
             for device in words
                 .flat_map(|word| word.split(','))
                 .filter_map(|word| word.strip_prefix("lab"))

@@ -1,11 +1,7 @@
 //! The traffic programs of a scenario: examples/ of the source.
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::{fs, io, os::unix::fs::MetadataExt as _, os::unix::process::CommandExt, time::Duration};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
@@ -27,7 +23,7 @@ pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<Pa
     let own = std::env::current_exe().unwrap_or_default();
     let owner = fs::metadata(&own).map_or(0, |meta| meta.uid());
     let beside = beside(&own);
-    let find = |(program, _): &(&'static str, _)| {
+    let find = |(program, _): (&'static str, _)| {
         let found = match dir {
             Some(dir) => Some(dir.join(program)).filter(|path| path.is_file()),
             None => beside.iter().find_map(|(above, below)| {
@@ -42,7 +38,7 @@ pub(super) fn find_all(scenario: &Scenario, dir: Option<&Path>) -> Result<Vec<Pa
             LabError::NoProgram(program, looked.join(", "))
         })
     };
-    scenario.traffic.iter().map(find).collect()
+    scenario.programs().map(find).collect()
 }
 
 /// Where programs lie beside rdmatop's own: a directory above that, and the way down from there.
@@ -85,11 +81,11 @@ impl Traffic {
         quiet: bool,
     ) -> Result<Self, LabError> {
         let mut traffic = Self { programs: Vec::new() };
-        for ((program, args), path) in scenario.traffic.iter().zip(paths) {
+        for ((program, args), path) in scenario.programs().zip(paths) {
             let mut command = Command::new(path);
-            for arg in *args {
+            for arg in args {
                 match disk {
-                    Some(disk) if *arg == DISK => command.arg(disk),
+                    Some(disk) if arg == DISK => command.arg(disk),
                     _ => command.arg(arg),
                 };
             }

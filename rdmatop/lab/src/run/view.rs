@@ -1,14 +1,12 @@
 //! `lab run --view`: the scenario as a quiet child, the live view as another that has the terminal.
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use rustix::process::Signal;
 
-use super::RUNS;
-use super::ending::Ending;
 use super::traffic::{end_with_parent, signal};
+use super::{RUNS, ending::Ending};
 use crate::work::wait;
 use crate::{LabError, RunArgs, cannot};
 

@@ -1,7 +1,6 @@
 //! The eBPF object that build.rs embeds if it can, deflated to a fifth.
 
-use std::io::Read as _;
-use std::ops::Deref;
+use std::{io::Read as _, ops::Deref};
 
 use flate2::read::DeflateDecoder;
 use zerocopy::IntoBytes as _;

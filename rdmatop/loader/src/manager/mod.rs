@@ -16,7 +16,6 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use rustix::time::ClockId;
 use tokio::{
     io::unix::AsyncFd,
     sync::{Notify, oneshot},
@@ -418,7 +417,7 @@ impl Manager {
     async fn last_counts(&self, feed: &Feed) -> Result<(), Ended> {
         let mut last = Vec::new();
         self.sweep
-            .slots(clock::read(ClockId::Monotonic), &mut |sample| last.push(sample));
+            .slots(clock::monotonic(), &mut |sample| last.push(sample));
         for sample in last {
             feed.send(Input::Slots(Box::new(sample))).await?;
         }

@@ -178,7 +178,7 @@ impl UsedRanges {
         Ok(used_ranges)
     }
 
-    /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::numbers`].
+    /// Whether `number` or a higher one has been in use, as of the last [`UsedRanges::ranges`].
     pub(super) fn goes_beyond(&self, number: u32) -> bool {
         self.ranges
             .iter()
@@ -186,33 +186,18 @@ impl UsedRanges {
     }
 
     /// Returns the numbers that may be in use.
-    pub(crate) fn numbers<F: Fn(u32) -> bool>(&mut self, in_use: F) -> impl Iterator<Item = u32> + use<F> {
-        self.ranges(in_use).flatten()
-    }
-
-    /// Returns the same numbers as [`UsedRanges::numbers`], as ranges.
-    pub(super) fn ranges<F: Fn(u32) -> bool>(
-        &mut self,
-        in_use: F,
-    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+    pub(crate) fn ranges(&mut self, in_use: impl Fn(u32) -> bool) -> Vec<Range<u32>> {
         self.looks = self.looks.wrapping_add(1);
         let whole = self.looks.is_multiple_of(WHOLE_EVERY);
         self.search(in_use, if whole { u32::MAX } else { LOOKAHEAD })
     }
 
     /// As [`UsedRanges::ranges`], but never looks at all entries: the reader of records calls this often.
-    pub(super) fn near<F: Fn(u32) -> bool>(
-        &mut self,
-        in_use: F,
-    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+    pub(super) fn near(&mut self, in_use: impl Fn(u32) -> bool) -> Vec<Range<u32>> {
         self.search(in_use, LOOKAHEAD)
     }
 
-    fn search<F: Fn(u32) -> bool>(
-        &mut self,
-        in_use: F,
-        ahead: u32,
-    ) -> impl Iterator<Item = Range<u32>> + use<F> {
+    fn search(&mut self, in_use: impl Fn(u32) -> bool, ahead: u32) -> Vec<Range<u32>> {
         for range in &mut self.ranges {
             while let Some(beyond) = (range.high..range.end.min(range.high.saturating_add(ahead)))
                 .rev()
@@ -221,10 +206,8 @@ impl UsedRanges {
                 range.high = beyond + 1;
             }
         }
-        self.ranges
-            .clone()
-            .into_iter()
-            .map(|range| range.first..range.high)
+        let used = self.ranges.iter().map(|range| range.first..range.high);
+        used.collect()
     }
 }
 
@@ -237,16 +220,26 @@ mod tests {
         // Ranges of 100.
         let mut used_ranges = UsedRanges::of(1600);
         let used = [0, 2, 200, 201, 202 + 12];
-        let found: Vec<u32> = used_ranges.numbers(|number| used.contains(&number)).collect();
+        let found: Vec<u32> = used_ranges
+            .ranges(|number| used.contains(&number))
+            .into_iter()
+            .flatten()
+            .collect();
         assert_eq!(found, (0..3).chain(200..215).collect::<Vec<_>>());
         // A number that was in use once is always listed.
-        assert_eq!(used_ranges.numbers(|_| false).count(), 18);
+        assert_eq!(used_ranges.ranges(|_| false).into_iter().flatten().count(), 18);
         assert!(
             used_ranges.goes_beyond(214) && !used_ranges.goes_beyond(215),
             "ranges that nobody used end there"
         );
         // Behind a wide hole, too, if not at once.
-        let looks = (0..WHOLE_EVERY).map(|_| used_ranges.numbers(|number| number == 299).last());
+        let looks = (0..WHOLE_EVERY).map(|_| {
+            used_ranges
+                .ranges(|number| number == 299)
+                .into_iter()
+                .flatten()
+                .last()
+        });
         assert!(looks.collect::<Vec<_>>().contains(&Some(299)));
     }
 }

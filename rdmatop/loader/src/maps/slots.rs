@@ -134,7 +134,7 @@ impl SlotMap {
             return false;
         }
         let mut ended = Vec::new();
-        for number in ranges.flatten() {
+        for number in ranges.into_iter().flatten() {
             // SAFETY: the number is inside the mapping; the kernel side writes each word whole.
             let flags = unsafe { read_volatile(&raw const (*array.at(number)).flags) };
             if flags & slot_flag::DESTROYED != 0 {
@@ -180,7 +180,7 @@ impl SlotMap {
         // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
         let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
         let ranges = self.used_ranges.ranges(in_use);
-        for numbers in ranges.filter(|numbers| !numbers.is_empty()) {
+        for numbers in ranges.into_iter().filter(|numbers| !numbers.is_empty()) {
             if self.seen.len() < numbers.end as usize {
                 self.seen.resize(numbers.end as usize, LastReading::default());
             }

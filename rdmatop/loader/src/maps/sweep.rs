@@ -15,7 +15,6 @@ use rdmatop_common::{
     verb,
     wr::count,
 };
-use rustix::time::ClockId;
 
 use crate::{
     maps::{
@@ -32,7 +31,11 @@ use crate::{
 };
 use rdmatop_model::cause::Cause;
 use rdmatop_model::input::{Flood, ReadAt, SeenByPrograms, Skipped, SlotsSample, UprobesReport, VerbsSample};
-use rdmatop_sources::{clock, proc::lives, root::Root};
+use rdmatop_sources::{
+    clock::{self, monotonic},
+    proc::lives,
+    root::Root,
+};
 
 /// How many slots to pass on at a time: ten thousand changed slots take 8 MB.
 const SLOTS_A_SAMPLE: usize = 64;
@@ -74,6 +77,9 @@ impl Maps {
     /// Takes the maps. Call it before counting begins, because it fills the lists of free entries.
     fn of(session: &mut Session, floods: Floods) -> Result<Self, MappedError> {
         let losses = session.take_map(map::LOSSES);
+        let (seen, work) = (session.take_map(map::RXE_SEEN), session.take_map(map::WR_COUNTS));
+        let seen = seen.filter(|_| session.compares != [false; 2]);
+        let work = work.filter(|_| session.follows_work());
         Ok(Self {
             losses: Mapped::open(losses.ok_or(MappedError::NoMap("LOSSES"))?, "LOSSES")?,
             listed: Arc::default(),
@@ -90,20 +96,10 @@ impl Maps {
             verbs_told: false,
             slots_at: None,
             skips: Skips::new(session.watched()),
-            seen: match session
-                .take_map(map::RXE_SEEN)
-                .filter(|_| session.compares != [false; 2])
-            {
-                Some(seen) => Some(RxeCounts::open(seen, session.compares)?),
-                None => None,
-            },
-            work: match session
-                .take_map(map::WR_COUNTS)
-                .filter(|_| session.follows_work())
-            {
-                Some(counts) => Some(Mapped::open(counts, "WR_COUNTS")?),
-                None => None,
-            },
+            seen: seen
+                .map(|seen| RxeCounts::open(seen, session.compares))
+                .transpose()?,
+            work: work.map(|counts| Mapped::open(counts, "WR_COUNTS")).transpose()?,
             unreported: Cell::new(0),
         })
     }
@@ -337,14 +333,8 @@ impl MapSweep {
     /// Notes that the user no longer asks for these probes. Their thread detaches them.
     pub(crate) fn end_probes(&self, number: u64) {
         let mut inner = self.inner();
-        if inner
-            .requested
-            .as_ref()
-            .is_some_and(|asked| asked.number == number)
-        {
-            inner.requested = None;
-            inner.requested_over = true;
-        }
+        let ended = inner.requested.take_if(|asked| asked.number == number);
+        inner.requested_over |= ended.is_some();
     }
 
     /// Whether such probes have ended since the last call.
@@ -508,10 +498,6 @@ impl MapSweep {
         maps.slots_at = Some(ReadAt::between(began_ns, ended_ns).mono_ns);
         out(sample);
     }
-}
-
-fn monotonic() -> u64 {
-    clock::read(ClockId::Monotonic)
 }
 
 #[cfg(test)]

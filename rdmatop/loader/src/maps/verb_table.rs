@@ -109,7 +109,9 @@ impl<T: Entry> Table<T> {
         let array = &self.array;
         let mut used: Vec<(u32, u64)> = self
             .used_ranges
-            .numbers(|number| heads(array, number).0 != 0)
+            .ranges(|number| heads(array, number).0 != 0)
+            .into_iter()
+            .flatten()
             .map(|number| (number, heads(array, number)))
             .filter(|(_, (pid, count))| *pid != 0 && *count != 0)
             .map(|(number, (_, count))| (number, count))

@@ -4,8 +4,7 @@
 //! no error and no count. Events that its program misses would look like events that did not happen.
 
 use super::would_not_run;
-use crate::attach::WITHOUT_LOCKDOWN;
-use crate::offsets::Paths;
+use crate::{attach::WITHOUT_LOCKDOWN, offsets::Paths};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{root::Root, sysfs::list_devices};
 

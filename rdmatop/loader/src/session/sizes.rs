@@ -18,8 +18,7 @@ impl Existing {
         let listed = Nldev::open().and_then(|mut nldev| nldev.named_summaries());
         let mut existing = Self::default();
         for (device, summary) in listed.into_iter().flat_map(|dump| dump.items) {
-            let counts = summary.counts.iter().filter(|count| &*count.name == "qp");
-            let qps: u64 = counts.map(|count| count.count).sum();
+            let qps = summary.get("qp").unwrap_or(0);
             existing.all += qps;
             if !is_hardware(root, device.to_string().as_ref()) {
                 existing.software += qps;

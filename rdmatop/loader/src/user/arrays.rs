@@ -74,7 +74,13 @@ impl Arrays {
             }
             (qp != 0 && of.is_none_or(|pid| pid == slot_qp.owner.pid)).then_some(slot_qp)
         };
-        let qps = self.used_ranges.numbers(in_use).filter_map(read).collect();
+        let qps = self
+            .used_ranges
+            .ranges(in_use)
+            .into_iter()
+            .flatten()
+            .filter_map(read)
+            .collect();
         owners.seen();
         qps
     }

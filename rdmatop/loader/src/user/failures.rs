@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rdmatop_base::order::Ordered as _;
-use rdmatop_base::text;
+use rdmatop_base::{order::Ordered as _, text};
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 
 /// The most failures to report.

@@ -150,19 +150,10 @@ impl Function {
 pub(super) const GIVE: [Data; 4] = [Data::Inline, Data::InlineList, Data::Sge, Data::List];
 
 /// eBPF programs that are attached to functions of user programs. No [`Hook`] lists them.
+#[rustfmt::skip] // names, as many as a line has room for
 pub const PROGRAMS: [&str; 13] = [
-    "user_post_send",
-    "user_post_send_ret",
-    "user_post_recv",
-    "user_post_recv_ret",
-    "user_wr",
-    "user_wr_data",
-    "user_wr_abort",
-    "user_wr_complete",
-    "user_wr_done",
-    "user_poll_cq",
-    "user_poll_cq_ret",
-    "user_poll_ex",
+    "user_post_send", "user_post_send_ret", "user_post_recv", "user_post_recv_ret", "user_wr", "user_wr_data",
+    "user_wr_abort", "user_wr_complete", "user_wr_done", "user_poll_cq", "user_poll_cq_ret", "user_poll_ex",
     "user_poll_ex_ret",
 ];
 

@@ -51,8 +51,7 @@ use rdmatop_model::{
     cause::{Cause, Concerns, Obstacle},
     input::UprobesReport,
 };
-use rdmatop_sources::clock;
-use rustix::time::ClockId;
+use rdmatop_sources::clock::monotonic;
 use worker::Worker;
 
 /// What the user asked for.
@@ -221,10 +220,6 @@ fn own(free: Map, index: Map, handle: u64) -> Result<(), MappedError> {
     // The key has the layout of `UserKey` in rdmatop-ebpf: handle, process, zero.
     index.insert([handle, u64::from(std::process::id())], first, 0)?;
     Ok(())
-}
-
-fn monotonic() -> u64 {
-    clock::read(ClockId::Monotonic)
 }
 
 /// The cause to report when nothing is probed.

@@ -1,6 +1,6 @@
 //! The thread that finds out how the QPs in slots post, and has their functions probed.
 
-use rdmatop_base::order::Gather as _;
+use rdmatop_base::{order::Gather as _, text};
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
@@ -24,7 +24,6 @@ use super::{
     stages::{Attached, Hint, Means, Stage},
     turns::ROUND_NS,
 };
-use rdmatop_base::text;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{limits, privileges::Raised, uprobes::user};
 

@@ -20,46 +20,23 @@ const FLOW_ACTION: u16 = 13;
 const DM: u16 = 14;
 
 /// For each driver and object: the names of the methods from [`OWN`] on.
+#[rustfmt::skip] // an object is a line
 const METHODS: &[(Provider, u16, &str)] = &[
-    (
-        Provider::Mlx5,
-        DEVICE,
-        "mlx5_query_port get_data_direct_sysfs_path",
-    ),
+    (Provider::Mlx5, DEVICE, "mlx5_query_port get_data_direct_sysfs_path"),
     (Provider::Mlx5, PD, "mlx5_query_pd"),
     (Provider::Mlx5, FLOW, "mlx5_create_flow mlx5_destroy_flow"),
-    (
-        Provider::Mlx5,
-        FLOW_ACTION,
-        "create_modify_header create_packet_reformat",
-    ),
+    (Provider::Mlx5, FLOW_ACTION, "create_modify_header create_packet_reformat"),
     (Provider::Mlx5, DM, "mlx5_map_dm_op_addr mlx5_query_dm"),
-    (
-        Provider::Mlx5,
-        OWN,
-        "devx_other devx_query_uar devx_query_eqn devx_subscribe_event",
-    ),
-    (
-        Provider::Mlx5,
-        OWN + 1,
-        "devx_obj_create devx_obj_destroy devx_obj_modify devx_obj_query devx_obj_async_query",
-    ),
+    (Provider::Mlx5, OWN, "devx_other devx_query_uar devx_query_eqn devx_subscribe_event"),
+    (Provider::Mlx5, OWN + 1, "devx_obj_create devx_obj_destroy devx_obj_modify devx_obj_query devx_obj_async_query"),
     (Provider::Mlx5, OWN + 2, "devx_umem_reg devx_umem_dereg"),
-    (
-        Provider::Mlx5,
-        OWN + 3,
-        "flow_matcher_create flow_matcher_destroy",
-    ),
+    (Provider::Mlx5, OWN + 3, "flow_matcher_create flow_matcher_destroy"),
     (Provider::Mlx5, OWN + 4, "devx_async_cmd_fd_alloc"),
     (Provider::Mlx5, OWN + 5, "devx_async_event_fd_alloc"),
     (Provider::Mlx5, OWN + 6, "var_obj_alloc var_obj_destroy"),
     (Provider::Mlx5, OWN + 7, "pp_obj_alloc pp_obj_destroy"),
     (Provider::Mlx5, OWN + 8, "uar_obj_alloc uar_obj_destroy"),
-    (
-        Provider::Mlx5,
-        OWN + 9,
-        "steering_anchor_create steering_anchor_destroy",
-    ),
+    (Provider::Mlx5, OWN + 9, "steering_anchor_create steering_anchor_destroy"),
     (Provider::Efa, MR, "efa_query_mr"),
     (Provider::Bnxt, OWN, "alloc_page destroy_page"),
     (Provider::Bnxt, OWN + 1, "notify_drv"),

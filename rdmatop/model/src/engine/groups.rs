@@ -22,7 +22,7 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     ib::QpState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort, RawSource, ReadAt},
+    input::{DeviceGroups, GroupReading, HwCountersReport, HwPort, RawSource, ReadAt},
     snapshot::{CounterGroup, NamedCounter, Traffic},
     value::{Counter, Source},
 };
@@ -117,11 +117,11 @@ impl Sum {
 }
 
 impl Groups {
-    /// Folds a reading of counters in.
-    pub(super) fn apply(&mut self, sample: GroupsSample, machine: &mut Machine, programs: &Programs) {
+    /// Folds in readings of the counters of devices.
+    pub(super) fn apply(&mut self, read: Vec<DeviceGroups>, machine: &mut Machine, programs: &Programs) {
         let foreign_pids = programs.has_foreign_pids();
-        for read in sample.devices {
-            self.read(read, machine, foreign_pids);
+        for device in read {
+            self.read(device, machine, foreign_pids);
         }
         self.gone
             .retain(|process, _| machine.processes.get(*process).is_some());

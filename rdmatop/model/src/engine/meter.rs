@@ -17,7 +17,7 @@ pub(super) const MIN_INTERVAL_NS: u64 = 50_000_000;
 const HELD_UP: u64 = 20;
 
 /// A counter between two readings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meter {
     raw: u64,
     total: u64,
@@ -58,11 +58,8 @@ impl Meter {
             raw,
             total: raw,
             at_ns: at.mono_ns,
-            counted: 0,
             from: at,
-            elapsed_ns: 0,
-            rate: None,
-            short: false,
+            ..Self::default()
         }
     }
 

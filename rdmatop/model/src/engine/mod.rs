@@ -243,8 +243,8 @@ impl Engine {
                 .apply(&sample, &mut self.machine, &self.losses, now_ns),
             Input::Uprobes(report) => self.programs.probes(*report, &mut self.machine),
             Input::UprobesOver => self.programs.probes_over(&mut self.machine),
-            Input::Groups(sample) => {
-                self.groups.apply(*sample, &mut self.machine, &self.programs);
+            Input::Groups(read) => {
+                self.groups.apply(read, &mut self.machine, &self.programs);
                 let shares = &mut self.snapshots.shares;
                 shares.counted(&self.groups, &self.machine.devices, now_ns);
             }

@@ -15,8 +15,7 @@ use crate::{
     snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
-use rdmatop_base::order::Ordered as _;
-use rdmatop_base::wire_bytes;
+use rdmatop_base::{order::Ordered as _, wire_bytes};
 
 /// The counter of READs that peers made (mlx5).
 const READS: &str = "rx_read_requests";

@@ -1,7 +1,6 @@
 //! Processes and kernel consumers.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::traffic::{self, Moves as _, with_traffic};
 use super::{Field, Kind, Sense, Table, Unit, Value, counter, flag, gauge, object, rate, text};

@@ -7,9 +7,8 @@
 //! time, which is at least one and a half raise times, so that what is left in the window cannot raise it.
 //! The next time the symptom begins anew, so a finding is raised at most once per window.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::turns::in_turn;
@@ -18,8 +17,7 @@ use super::rules::{self, RuleContext, RuleHistory};
 use super::{About, Finding, FindingId, Limits, Severity, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::facts::{Facts, ProcessRow};
-use crate::input::EbpfState;
-use crate::judgement::Judgement;
+use crate::{input::EbpfState, judgement::Judgement};
 
 const S: u64 = 1_000_000_000;
 /// Largest number of findings: the worst are kept, and how many are left out is said.

@@ -1,9 +1,8 @@
 //! Words that several rules use.
 
 use crate::facts::ProcessRow;
-use rdmatop_base::order::Ordered as _;
-use rdmatop_base::text;
 pub(super) use rdmatop_base::text::count;
+use rdmatop_base::{order::Ordered as _, text};
 
 /// A process: its name, its PID, its job. Or a module of the kernel that has QPs.
 pub(super) fn process(row: &ProcessRow) -> String {

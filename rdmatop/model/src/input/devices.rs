@@ -1,7 +1,6 @@
 //! Devices, their ports and their counters, as netlink and sysfs have them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
@@ -50,14 +49,7 @@ pub struct PortCounters {
     pub counters: Vec<RawReading>,
 }
 
-/// Counters to which QPs are bound, of the devices that were asked.
-#[derive(Clone, Debug, Default)]
-pub struct GroupsSample {
-    /// One entry for each device that was asked, also where no QP is bound.
-    pub devices: Vec<DeviceGroups>,
-}
-
-/// The counters of one device.
+/// The counters of one device to which QPs are bound.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceGroups {
     /// Device index.

@@ -1,9 +1,6 @@
 //! What `--hw-counters` asks the kernel, and the requests by which it changes something.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::{collections::BTreeSet, ffi::OsString, fs, os::unix::fs::MetadataExt as _};
 
 use crate::netlink::client::Nldev;
 use crate::netlink::error::NetlinkError;
@@ -61,32 +58,24 @@ pub trait Kernel {
 #[derive(Debug)]
 pub struct Live {
     root: Root,
-    nldev: Option<Nldev<Socket>>,
+    nldev: Nldev<Socket>,
     /// First words of the functions that bind QPs to counters, such as `mlx5`.
     binders: Option<BTreeSet<String>>,
 }
 
 impl Live {
     /// A kernel that nothing has been asked yet.
-    pub const fn new(root: Root) -> Self {
+    pub fn new(root: Root) -> Self {
         Self {
             root,
-            nldev: None,
+            nldev: Nldev::unopened(),
             binders: None,
         }
     }
 
-    fn nldev(&mut self) -> Result<&mut Nldev<Socket>, NetlinkError> {
-        let nldev = match self.nldev.take() {
-            Some(nldev) => nldev,
-            None => Nldev::open()?,
-        };
-        Ok(self.nldev.insert(nldev))
-    }
-
     /// The first word of the names of its driver's functions.
     fn family(&mut self, device: &Present) -> Option<String> {
-        let named = self.nldev().ok()?.device(device.index).ok()?;
+        let named = self.nldev.device(device.index).ok()?;
         let facts = read_device(&self.root, &device_dir(named.name.as_bytes())?)?;
         if facts.software {
             let counted = Counted::of_software(named.protocol.as_deref(), facts.parent_netdev.is_some());
@@ -102,9 +91,7 @@ fn first_word(name: &str) -> String {
 
 impl Kernel for Live {
     fn boot(&mut self) -> String {
-        let path = self.root.proc("sys/kernel/random/boot_id");
-        let raw = self.root.bytes(&path, 128).unwrap_or_default();
-        text::sanitize(raw.trim_ascii())
+        self.root.boot_id()
     }
 
     fn dirs(&mut self) -> Option<Vec<OsString>> {
@@ -112,7 +99,7 @@ impl Kernel for Live {
     }
 
     fn list(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
-        let list = self.nldev()?.named_summaries()?.whole()?.into_iter();
+        let list = self.nldev.named_summaries()?.whole()?.into_iter();
         Ok(list
             .map(|(name, counts)| (counts.device_index, text::sanitize(name.as_bytes())))
             .filter(|(_, name)| !self.root.excludes(name))
@@ -120,7 +107,7 @@ impl Kernel for Live {
     }
 
     fn device(&mut self, index: u32) -> Result<Present, NetlinkError> {
-        let device = self.nldev()?.device(index)?;
+        let device = self.nldev.device(index)?;
         let dir = device_dir(device.name.as_bytes());
         let path = dir.map(|dir| self.root.sys("class/infiniband").join(dir));
         Ok(Present {
@@ -148,15 +135,15 @@ impl Kernel for Live {
     }
 
     fn binding(&mut self, device: u32, port: u32) -> Result<Binding, NetlinkError> {
-        self.nldev()?.binding(device, port)
+        self.nldev.binding(device, port)
     }
 
     fn bound(&mut self, device: u32) -> Result<Vec<CounterSet>, NetlinkError> {
-        self.nldev()?.counter_sets(device).map(|dump| dump.items)
+        self.nldev.counter_sets(device).map(|dump| dump.items)
     }
 
     fn optional(&mut self, device: u32, port: u32) -> Result<Vec<OptionalCounter>, NetlinkError> {
-        match self.nldev()?.optional_counters(device, port) {
+        match self.nldev.optional_counters(device, port) {
             // Kernels before 5.16 do not know the request (EINVAL), and a driver may have no counters.
             Err(NetlinkError::Kernel {
                 errno: libc::EINVAL | libc::EOPNOTSUPP,

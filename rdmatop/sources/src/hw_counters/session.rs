@@ -4,21 +4,18 @@
 //! back only what is still as it set it: the device is of the same generation, and the mode is ours. What
 //! cannot be read is no proof that a device or a boot is another one.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{ffi::OsString, thread};
 
 use super::decide;
 use super::kernel::{Kernel, Live, Present};
 use super::state::{Changed, Changes};
 use super::store::{DIR, Denied, Locked};
 use crate::netlink::counting::{set_auto, set_optional, unbind};
-use crate::netlink::error::NetlinkError;
 use crate::netlink::record::{CounterSet, Mask, Mode};
-use crate::owned_file::agree;
-use crate::root::Root;
+use crate::{netlink::error::NetlinkError, owned_file::agree, root::Root};
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::cause::{CauseId, Concerns, Obstacle};
 use rdmatop_model::input::{HwCountersReport, HwPort};

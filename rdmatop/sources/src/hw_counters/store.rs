@@ -1,9 +1,8 @@
 //! The file of changes: /run/rdmatop/hw-counters.json. A second file is locked as long as a rdmatop has
 //! something changed.
 
-use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::{io, os::fd::OwnedFd};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags, flock, statat};
 use rustix::io::Errno;

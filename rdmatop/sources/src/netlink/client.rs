@@ -5,15 +5,11 @@ use super::attr::{
     DEV_INDEX, DEV_NAME, LINK_TYPE, NDEV_NAME, RES_CM_ID, RES_CM_ID_ENTRY, RES_CM_IDN, RES_CTX,
     RES_CTX_ENTRY, RES_CTXN, RES_LQPN, RES_PD, RES_PD_ENTRY, RES_PDN, RES_RAW, cmd,
 };
-use super::error::NetlinkError;
-use super::name::Name;
 use super::record::{Device, Entry, Mr, NetnsMode, Owned, Port, Qp, Summary, visit_counters};
-use super::reply::Answer;
 use super::request::{Reply, Request};
-use super::sample::Dump;
-use super::socket::Socket;
 use super::transport::{Datagram, Transport};
-use super::wire::{Attrs, WireError, WireResult};
+use super::wire::{Attr, Attrs, WireResult};
+use super::{error::NetlinkError, name::Name, reply::Answer, sample::Dump, socket::Socket};
 use rdmatop_base::order::Gather as _;
 
 /// How often rdmatop asks for a dump that the kernel flags as interrupted. The last keeps its flag.
@@ -37,6 +33,11 @@ impl Nldev<Socket> {
     /// Opens the interface.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self::new(Socket::rdma()?))
+    }
+
+    /// The interface, which its first request opens.
+    pub fn unopened() -> Self {
+        Self::new(Socket::unopened())
     }
 }
 
@@ -69,11 +70,11 @@ impl<T: Transport> Nldev<T> {
     pub(super) fn one<R>(
         &mut self,
         request: &Request,
-        mut decode: impl FnMut(Attrs<'_>) -> WireResult<R>,
+        mut decode: impl FnMut(&Attrs<'_>) -> WireResult<R>,
     ) -> Result<R, NetlinkError> {
         let mut found = None;
         self.run(request, &mut |attrs| {
-            found = Some(decode(attrs)?);
+            found = Some(decode(&attrs)?);
             Ok(())
         })?;
         found.ok_or(NetlinkError::EndedEarly)
@@ -105,11 +106,11 @@ impl<T: Transport> Nldev<T> {
     fn records<R>(
         &mut self,
         request: &Request,
-        decode: impl Fn(Attrs<'_>) -> WireResult<R>,
+        decode: impl Fn(&Attrs<'_>) -> WireResult<R>,
         index: impl Fn(&R) -> u32,
     ) -> Result<Dump<R>, NetlinkError> {
         let decode = |attrs: Attrs<'_>, out: &mut Vec<R>| {
-            out.push(decode(attrs)?);
+            out.push(decode(&attrs)?);
             Ok(())
         };
         self.dump(request, decode, |record| Some(index(record).into()))
@@ -154,7 +155,10 @@ impl<T: Transport> Nldev<T> {
     /// firmware version (`ib_get_device_fw_str`), and waits for one that sleeps.
     pub fn named_summaries(&mut self) -> Result<Dump<(Name, Summary)>, NetlinkError> {
         let request = Request::nldev(cmd::RES_GET, Reply::Dump);
-        let decode = |attrs: Attrs<'_>| Ok((device_name(attrs.clone())?, Summary::decode(attrs)?));
+        let decode = |attrs: &Attrs<'_>| {
+            let name = attrs.need("summary", DEV_NAME, Attr::string)?;
+            Ok((Name::from(name), Summary::decode(attrs)?))
+        };
         self.records(&request, decode, |(_, summary)| summary.device_index)
     }
 
@@ -235,7 +239,7 @@ impl<T: Transport> Nldev<T> {
                 .device(device)
                 .port(port)
                 .with(|writer| writer.u32(RES_LQPN, lqpn));
-            match self.one(&request, Qp::decode) {
+            match self.one(&request, |attrs| Qp::decode(attrs.clone())) {
                 Err(NetlinkError::Kernel { errno, .. }) if errno == libc::ENOENT => return Ok(None),
                 Err(NetlinkError::Kernel { errno, .. }) if errno == libc::EAGAIN => {}
                 // EINVAL: there is no such port. For port 1 it means that there is no such device.
@@ -254,20 +258,11 @@ impl<T: Transport> Nldev<T> {
             .device(device)
             .port(port)
             .with(|writer| writer.u32(RES_LQPN, lqpn));
-        let raw = |mut attrs: Attrs<'_>| {
-            attrs.try_fold(Vec::new(), |found, attr| {
-                let attr = attr?;
-                Ok(if attr.number == RES_RAW {
-                    attr.payload.to_vec()
-                } else {
-                    found
-                })
-            })
-        };
+        let raw = |attrs: &Attrs<'_>| attrs.get(RES_RAW, |attr| Ok(attr.payload.to_vec()));
         match self.one(&request, raw) {
             // `dump_rsc` of mlx5 returns 1 in place of an errno.
             Err(NetlinkError::EndedEarly) => Ok(Vec::new()),
-            answer => answer,
+            answer => Ok(answer?.unwrap_or_default()),
         }
     }
 
@@ -303,7 +298,7 @@ impl<T: Transport> Nldev<T> {
         let request = Request::nldev(command, Reply::Dump).device(device);
         let decode = |attrs: Attrs<'_>, out: &mut Vec<Owned>| {
             each_nest(attrs, table, entry, &mut |attrs| {
-                out.push(Owned::decode(attrs, id)?);
+                out.push(Owned::decode(&attrs, id)?);
                 Ok(())
             })
         };
@@ -319,26 +314,15 @@ impl<T: Transport> Nldev<T> {
                 .string(LINK_TYPE, kind)
                 .string(NDEV_NAME, netdev)
         });
-        self.run(&request, &mut |_| Ok(())).map(|_| ())
+        self.order(&request)
     }
 
     /// Removes a software device. Needs `CAP_NET_ADMIN`. While a process holds the device open this blocks
     /// uninterruptibly in the kernel (`ib_uverbs_remove_one`): look for holders first.
     pub fn del_link(&mut self, device: u32) -> Result<(), NetlinkError> {
         let request = Request::nldev(cmd::DELLINK, Reply::Ack).with(|writer| writer.u32(DEV_INDEX, device));
-        self.run(&request, &mut |_| Ok(())).map(|_| ())
+        self.order(&request)
     }
-}
-
-/// The name of the device that a message is about.
-fn device_name(attrs: Attrs<'_>) -> WireResult<Name> {
-    for attr in attrs {
-        let attr = attr?;
-        if attr.number == DEV_NAME {
-            return Ok(Name::from(attr.string()?));
-        }
-    }
-    Err(WireError::missing("summary", DEV_NAME))
 }
 
 /// Hands each entry of a message to `visit`.

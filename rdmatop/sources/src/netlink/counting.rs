@@ -7,14 +7,11 @@ use super::attr::{
     DEV_INDEX, PORT_INDEX, RES_LQPN, RES_QP, STAT_AUTO_MODE_MASK, STAT_COUNTER_ID, STAT_HWCOUNTER_INDEX,
     STAT_HWCOUNTERS, STAT_MODE, STAT_OPCOUNTER_ENABLED, STAT_RES, cmd,
 };
-use super::client::Nldev;
-use super::error::NetlinkError;
 use super::record::{
     Binding, CounterSet, Entry as _, Mask, Mode, OptionalCounter, decode_binding, decode_optional,
 };
 use super::request::{Reply, Request};
-use super::sample::Dump;
-use super::transport::Transport;
+use super::{client::Nldev, error::NetlinkError, sample::Dump, transport::Transport};
 
 /// The objects that counters are bound to.
 const OF_QPS: u32 = RES_QP as u32;

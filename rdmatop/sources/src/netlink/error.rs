@@ -3,9 +3,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::name::Name;
-use super::sample::RequestError;
-use super::wire::WireError;
+use super::{name::Name, sample::RequestError, wire::WireError};
 use crate::limits;
 use rdmatop_model::cause::{CauseId, Obstacle};
 

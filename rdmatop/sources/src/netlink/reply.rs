@@ -1,11 +1,10 @@
 //! Follows one answer, message by message, to its end.
-use super::error::NetlinkError;
-use super::name::Name;
 use super::request::{Reply, Request};
 use super::transport::{Datagram, Progress};
 use super::wire::{
     Attrs, DONE, ERROR, F_DUMP_INTR, MIN_TYPE, Message, Messages, OVERRUN, Status, WireResult,
 };
+use super::{error::NetlinkError, name::Name};
 
 /// State of an answer that is being read.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,9 @@
 //! Reads one device: each part that is wanted. A failed request leaves the other parts as they are.
 use rdmatop_model::cause::{CauseId, Obstacle};
 
-use super::client::Nldev;
-use super::error::NetlinkError;
 use super::record::{Device, Summary};
 use super::sample::{DeviceSample, Dump, PortSample, RequestError};
-use super::transport::Transport;
+use super::{client::Nldev, error::NetlinkError, transport::Transport};
 
 /// Most ports that are read of one device: no device has so many, and a garbled count must not keep rdmatop
 /// busy for minutes.

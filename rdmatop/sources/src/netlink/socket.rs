@@ -37,26 +37,36 @@ struct Open {
 impl Socket {
     /// A socket to RDMA netlink. [`NetlinkError::NoRdma`] where ib_core is not loaded.
     pub fn rdma() -> Result<Self, NetlinkError> {
-        Self::new(Some(rustix::net::netlink::RDMA))
+        Self::unopened().opened()
     }
 
     /// A socket to rtnetlink.
     pub fn route() -> Result<Self, NetlinkError> {
         // NETLINK_ROUTE is 0, which rustix spells as no protocol.
-        Self::new(None)
+        Self::new(None).opened()
     }
 
     /// A socket to sock_diag.
     pub fn sock_diag() -> Result<Self, NetlinkError> {
-        Self::new(Some(rustix::net::netlink::SOCK_DIAG))
+        Self::new(Some(rustix::net::netlink::SOCK_DIAG)).opened()
     }
 
-    fn new(protocol: Option<Protocol>) -> Result<Self, NetlinkError> {
-        Ok(Self {
+    /// A socket to RDMA netlink that its first exchange opens.
+    pub fn unopened() -> Self {
+        Self::new(Some(rustix::net::netlink::RDMA))
+    }
+
+    fn new(protocol: Option<Protocol>) -> Self {
+        Self {
             protocol,
-            open: Some(Open::new(protocol)?),
+            open: None,
             buffer: vec![0; BUFFER],
-        })
+        }
+    }
+
+    fn opened(mut self) -> Result<Self, NetlinkError> {
+        self.open = Some(Open::new(self.protocol)?);
+        Ok(self)
     }
 }
 

@@ -255,6 +255,36 @@ impl<'a> Attrs<'a> {
         self.rest
     }
 
+    /// What `read` makes of the attribute `number`, of the last one where there are several. Fails where any
+    /// attribute is malformed. Each call walks the whole run: a record of which a dump has thousands is read
+    /// in one walk of its own.
+    pub fn get<R>(&self, number: u16, read: impl Fn(&Attr<'a>) -> WireResult<R>) -> WireResult<Option<R>> {
+        let mut found = None;
+        for attr in self.clone() {
+            let attr = attr?;
+            if attr.number == number {
+                found = Some(read(&attr)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// As [`get`](Self::get), of an attribute that a record of the kind `record` has to have.
+    pub fn need<R>(
+        &self,
+        record: &'static str,
+        number: u16,
+        read: impl Fn(&Attr<'a>) -> WireResult<R>,
+    ) -> WireResult<R> {
+        self.get(number, read)?.ok_or(WireError::missing(record, number))
+    }
+
+    /// The attributes inside the nest `number`; none without it.
+    pub fn nested(&self, number: u16) -> WireResult<Self> {
+        let nest = self.get(number, |attr| Ok(attr.nest()))?;
+        Ok(nest.unwrap_or(Self::new(&[])))
+    }
+
     /// What is wrong with the attribute at the front.
     #[cold]
     fn broken(&mut self) -> WireError {
@@ -335,7 +365,8 @@ impl Status {
     fn with_words(errno: i32, message: &Message<'_>, at: usize) -> WireResult<Self> {
         let rest = message.payload.get(at..).unwrap_or_default();
         let has_words = message.flags & F_ACK_TLVS != 0;
-        let message = if has_words { Self::words(rest)? } else { None };
+        let words = Attrs::new(if has_words { rest } else { &[] });
+        let message = words.get(EXTACK_MESSAGE, Attr::text)?;
         Ok(Self { errno, message })
     }
 
@@ -344,20 +375,11 @@ impl Status {
         // A dump may end with a positive count of bytes, which is no error.
         Ok(number.checked_neg().map_or(i32::MAX, |errno| errno.max(0)))
     }
-
-    fn words(attrs: &[u8]) -> WireResult<Option<Box<str>>> {
-        for attr in Attrs::new(attrs) {
-            let attr = attr?;
-            if attr.number == EXTACK_MESSAGE {
-                return attr.text().map(Some);
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// Writes one message: header, payload, attributes. Lengths are filled in by [`finish`](Self::finish).
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct MessageWriter {
     bytes: Vec<u8>,
 }
@@ -375,21 +397,18 @@ impl MessageWriter {
     }
 
     /// Sets `nlmsg_seq`.
-    #[must_use]
     pub fn seq(mut self, seq: u32) -> Self {
         self.bytes[8..12].copy_from_slice(&seq.to_ne_bytes());
         self
     }
 
     /// Sets `nlmsg_pid`, for messages of a made-up kernel.
-    #[must_use]
     pub fn portid(mut self, portid: u32) -> Self {
         self.bytes[12..16].copy_from_slice(&portid.to_ne_bytes());
         self
     }
 
     /// Adds bytes that are not an attribute, padded to 4 (a family's own header).
-    #[must_use]
     pub fn raw(mut self, payload: &[u8]) -> Self {
         self.bytes.extend_from_slice(payload);
         self.pad();
@@ -397,7 +416,6 @@ impl MessageWriter {
     }
 
     /// Adds an attribute of any bytes. A payload over 65531 bytes does not fit and is left out.
-    #[must_use]
     pub fn bytes(mut self, number: u16, payload: &[u8]) -> Self {
         if let Ok(length) = u16::try_from(ATTR_HEADER + payload.len()) {
             self.bytes.extend_from_slice(&length.to_ne_bytes());
@@ -409,25 +427,21 @@ impl MessageWriter {
     }
 
     /// Adds an `NLA_U8`.
-    #[must_use]
     pub fn u8(self, number: u16, value: u8) -> Self {
         self.bytes(number, &[value])
     }
 
     /// Adds an `NLA_U32`.
-    #[must_use]
     pub fn u32(self, number: u16, value: u32) -> Self {
         self.bytes(number, &value.to_ne_bytes())
     }
 
     /// Adds an `NLA_U64`.
-    #[must_use]
     pub fn u64(self, number: u16, value: u64) -> Self {
         self.bytes(number, &value.to_ne_bytes())
     }
 
     /// Adds an `NLA_NUL_STRING`.
-    #[must_use]
     pub fn string(self, number: u16, value: &[u8]) -> Self {
         let mut payload = value.to_vec();
         payload.push(0);
@@ -436,7 +450,6 @@ impl MessageWriter {
 
     /// Adds a nest: what `fill` writes becomes its content. A content over 65531 bytes does not fit and is
     /// left out with its nest.
-    #[must_use]
     pub fn nest(mut self, number: u16, fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; ATTR_HEADER]);

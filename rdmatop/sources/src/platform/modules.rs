@@ -4,37 +4,16 @@ use std::collections::HashSet;
 use crate::root::Root;
 
 /// The modules that matter for tracing and for advice, but [`NICS`].
+#[rustfmt::skip] // names, as many as a line has room for
 const STACK: [&str; 7] = [
-    "ib_core",
-    "ib_uverbs",
-    "rdma_cm",
-    "rdma_ucm",
-    "rdma_rxe",
-    "siw",
-    "nvidia_peermem",
+    "ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe", "siw", "nvidia_peermem",
 ];
 
 /// The drivers of NICs: each of drivers/infiniband/hw that Linux 6.1 to 7.2 has, and i40iw of 5.10.
+#[rustfmt::skip] // names, as many as a line has room for
 pub const NICS: [&str; 19] = [
-    "mlx5_ib",
-    "mlx4_ib",
-    "bnxt_re",
-    "bng_re",
-    "irdma",
-    "i40iw",
-    "efa",
-    "erdma",
-    "mana_ib",
-    "hns_roce_hw_v2",
-    "ionic_rdma",
-    "iw_cxgb4",
-    "qedr",
-    "ocrdma",
-    "hfi1",
-    "ib_qib",
-    "ib_mthca",
-    "usnic_verbs",
-    "vmw_pvrdma",
+    "mlx5_ib", "mlx4_ib", "bnxt_re", "bng_re", "irdma", "i40iw", "efa", "erdma", "mana_ib", "hns_roce_hw_v2",
+    "ionic_rdma", "iw_cxgb4", "qedr", "ocrdma", "hfi1", "ib_qib", "ib_mthca", "usnic_verbs", "vmw_pvrdma",
 ];
 
 /// One module.

@@ -104,13 +104,8 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
     const WHAT: &str = "No eBPF: no lifecycle events and no per-QP rates";
     if p.initial_user_namespace == Some(false) {
         let why = "root of the user namespace in which rdmatop runs has no right to load eBPF";
-        return push(
-            out,
-            CauseId::UserNamespace,
-            WHAT,
-            why,
-            "run rdmatop on the host or in a container without user namespace",
-        );
+        let remedy = "run rdmatop on the host or in a container without user namespace";
+        return push(out, CauseId::UserNamespace, WHAT, why, remedy);
     }
     let Some(caps) = p.capabilities else { return };
     let lacks = [
@@ -144,65 +139,38 @@ fn ebpf_rights(p: &Platform, out: &mut Vec<Cause>) {
         let why = format!(
             "kernel.perf_event_paranoid is {level}: above 2 Debian and Ubuntu kernels want CAP_SYS_ADMIN for kprobes"
         );
-        push(
-            out,
-            CauseId::PerfParanoid,
-            WHAT,
-            why,
-            step!(
-                "{}, or `sysctl -w kernel.perf_event_paranoid=2`, for all users until the next boot",
-                grant(p, "SYS_ADMIN")
-            ),
+        let remedy = step!(
+            "{}, or `sysctl -w kernel.perf_event_paranoid=2`, for all users until the next boot",
+            grant(p, "SYS_ADMIN")
         );
+        push(out, CauseId::PerfParanoid, WHAT, why, remedy);
     }
     if !admin && p.modules.iter().any(|module| module.loaded && module.btf) {
+        let what = "No fentry: programs are attached by kprobes, which cost the calls that they trace more";
         let why = "descriptors of module BTF need CAP_SYS_ADMIN";
-        push(
-            out,
-            CauseId::NoFentry,
-            "No fentry: programs are attached by kprobes, which cost the calls that they trace more",
-            why,
-            grant(p, "SYS_ADMIN"),
-        );
+        push(out, CauseId::NoFentry, what, why, grant(p, "SYS_ADMIN"));
     }
     // Since 5.11 eBPF memory is charged to the cgroup and no longer to the limit.
     let charged = p.kernel_version().is_some_and(|version| version < (5, 11));
     if charged && !caps.contains(CapabilitySet::SYS_RESOURCE) {
         let why =
             "before Linux 5.11 eBPF maps count against the memlock limit, and CAP_SYS_RESOURCE is missing";
-        push(
-            out,
-            CauseId::Memlock,
-            "eBPF maps may not fit",
-            why,
-            step!(
-                "{}, or raise the limit with `ulimit -l unlimited`",
-                grant(p, "SYS_RESOURCE")
-            ),
-        );
+        let grant = grant(p, "SYS_RESOURCE");
+        let remedy = step!("{}, or raise the limit with `ulimit -l unlimited`", grant);
+        push(out, CauseId::Memlock, "eBPF maps may not fit", why, remedy);
     }
 }
 
 fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
     if p.confidential == Some(true) {
         let why = "kernel lockdown is `confidentiality`, which forbids eBPF to read kernel memory";
-        push(
-            out,
-            CauseId::Lockdown,
-            "No eBPF",
-            why,
-            "boot with lockdown=integrity; netlink and sysfs work meanwhile",
-        );
+        let remedy = "boot with lockdown=integrity; netlink and sysfs work meanwhile";
+        push(out, CauseId::Lockdown, "No eBPF", why, remedy);
     }
     if p.kprobes == Some(false) {
         let why = "the kernel has no kprobe events (CONFIG_KPROBE_EVENTS)";
-        push(
-            out,
-            CauseId::NoKprobes,
-            "No control-plane events",
-            why,
-            "use a kernel with kprobe events, as distributions build it",
-        );
+        let remedy = "use a kernel with kprobe events, as distributions build it";
+        push(out, CauseId::NoKprobes, "No control-plane events", why, remedy);
     }
     if let Some(core) = p
         .module("ib_core")
@@ -213,48 +181,30 @@ fn ebpf_kernel(p: &Platform, out: &mut Vec<Cause>) {
             core.name
         );
         let remedy = "build the OFED modules with BTF (pahole and vmlinux at hand); else what netlink and /sys have is all that is shown";
-        push(
-            out,
-            CauseId::OfedWithoutBtf,
-            "eBPF without QP numbers, states and bytes",
-            why,
-            remedy,
-        );
+        let what = "eBPF without QP numbers, states and bytes";
+        push(out, CauseId::OfedWithoutBtf, what, why, remedy);
     }
 }
 
 fn processes(p: &Platform, out: &mut Vec<Cause>) {
     if p.without_proc {
-        push(
-            out,
-            CauseId::NoProcfs,
-            "Names, users and cgroups of processes are missing",
-            "/proc is not mounted here",
-            "`sudo mount -t proc proc /proc`, until the next boot",
-        );
+        let what = "Names, users and cgroups of processes are missing";
+        let remedy = "`sudo mount -t proc proc /proc`, until the next boot";
+        push(out, CauseId::NoProcfs, what, "/proc is not mounted here", remedy);
     }
     if p.initial_pid_namespace == Some(false) {
+        let what = "Processes outside of this PID namespace are missing or have only a number";
         let why = "inside a PID namespace the kernel hides the owners of RDMA resources outside of it";
-        push(
-            out,
-            CauseId::PidNamespace,
-            "Processes outside of this PID namespace are missing or have only a number",
-            why,
-            "run on the host, or start the container with --pid=host",
-        );
+        let remedy = "run on the host, or start the container with --pid=host";
+        push(out, CauseId::PidNamespace, what, why, remedy);
     }
     let blind = p
         .capabilities
         .is_some_and(|caps| !caps.contains(CapabilitySet::SYS_PTRACE));
     if blind && p.hidepid == Some(true) {
+        let what = "Names of other users' processes are missing";
         let why = "/proc is mounted with hidepid and CAP_SYS_PTRACE is missing";
-        push(
-            out,
-            CauseId::Hidepid,
-            "Names of other users' processes are missing",
-            why,
-            grant(p, "SYS_PTRACE"),
-        );
+        push(out, CauseId::Hidepid, what, why, grant(p, "SYS_PTRACE"));
     }
     if blind {
         let why = "CAP_SYS_PTRACE is missing";

@@ -5,11 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::cgroup::Cgroup;
-use super::delegated::named_by_root;
-use super::stat::Stat;
-use super::status::Status;
-use super::users::Users;
+use super::{cgroup::Cgroup, delegated::named_by_root, stat::Stat, status::Status, users::Users};
 use crate::{execs, root::Root};
 use rdmatop_base::order::Gather as _;
 
@@ -39,20 +35,13 @@ pub struct ProcBasic {
 impl ProcBasic {
     /// Identity.
     pub fn key(&self) -> ProcKey {
-        ProcKey {
-            pid: self.stat.pid,
-            start: self.stat.start,
-        }
+        self.stat.key()
     }
 }
 
 /// The identity of the process that has this number now; `None` also where it does not answer.
 pub fn key(root: &Root, pid: u32) -> Option<ProcKey> {
-    let stat = stats(root, [pid]).remove(&pid)??;
-    Some(ProcKey {
-        pid,
-        start: stat.start,
-    })
+    Some(stats(root, [pid]).remove(&pid)??.key())
 }
 
 /// Those of these processes that have ended. One that does not answer has not.

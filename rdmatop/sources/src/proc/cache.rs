@@ -3,8 +3,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use super::basic::{ProcBasic, ProcKey, dir, read_basic, read_cgroup, stats};
-use super::stat::Stat;
-use super::users::Users;
+use super::{stat::Stat, users::Users};
 use crate::root::Root;
 use rdmatop_base::order::Gather as _;
 

@@ -12,16 +12,19 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
+    /// As [`Self::parse_with`], where root has given each name.
+    #[cfg(any(test, feature = "testkit"))]
+    pub fn parse(raw: &[u8], ended: bool) -> Option<Self> {
+        Self::parse_with(raw, ended, |_, _| usize::MAX)
+    }
+
     /// Parses the file. On hybrid machines every hierarchy counts, version 2 first: a container manager may
     /// use only one of them. `None` when the file has no line.
     ///
     /// `ended`: the process is a zombie. A cgroup that has no other processes can be removed, and the kernel
     /// then adds ` (deleted)` to its path in version 2. Anywhere else this is part of a name.
-    pub fn parse(raw: &[u8], ended: bool) -> Option<Self> {
-        Self::parse_with(raw, ended, |_, _| usize::MAX)
-    }
-
-    /// As [`Self::parse`]. `by_root` says of controllers and path how many of the path's names root has
+    ///
+    /// `by_root` says of controllers and path how many of the path's names root has
     /// given. It is asked only about paths that name a workload as if root had.
     pub(super) fn parse_with(
         raw: &[u8],

@@ -1,8 +1,7 @@
 //! Who may make directories in a cgroup: the mode of its directory in the cgroup file system says it. systemd
 //! hands a unit with `Delegate=` to its `User=`, and container managers do the same with a container's.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
 use crate::root::{Dir, Root, is_component};
 

@@ -8,10 +8,7 @@ use std::io::{BufReader, Read as _};
 
 use serde::{Deserialize, Serialize};
 
-use super::basic::dir;
-use super::environ::relevant;
-use super::maps::mapped;
-use super::nodes::verbs_files;
+use super::{basic::dir, environ::relevant, maps::mapped, nodes::verbs_files};
 use crate::root::Root;
 use rdmatop_base::text;
 

@@ -21,29 +21,10 @@ const MOST: usize = 256;
 /// In place of the value of a variable that no library is known to have.
 const HIDDEN: &str = "(not shown)";
 
+#[rustfmt::skip] // names, as many as a line has room for
 const PREFIXES: [&str; 22] = [
-    "NCCL_",
-    "RCCL_",
-    "UCX_",
-    "FI_",
-    "NVSHMEM_",
-    "OMPI_",
-    "MPICH_",
-    "I_MPI_",
-    "MV2_",
-    "PSM2_",
-    "PSM3_",
-    "PMIX_RANK",
-    "RDMAV_",
-    "IBV_",
-    "MLX4_",
-    "MLX5_",
-    "EFA_",
-    "GLOO_",
-    "HPCX_",
-    "SHARP_",
-    "NIXL_",
-    "MORI_",
+    "NCCL_", "RCCL_", "UCX_", "FI_", "NVSHMEM_", "OMPI_", "MPICH_", "I_MPI_", "MV2_", "PSM2_", "PSM3_",
+    "PMIX_RANK", "RDMAV_", "IBV_", "MLX4_", "MLX5_", "EFA_", "GLOO_", "HPCX_", "SHARP_", "NIXL_", "MORI_",
 ];
 
 /// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the

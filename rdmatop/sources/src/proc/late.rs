@@ -97,17 +97,14 @@ impl Late<'_> {
     }
 
     fn note(&self) -> Cause {
-        let lacks = |part: &&Part| match self.miss {
-            Some(Miss {
-                part: long,
-                why: Why::TooLong,
-            }) => *part == long,
+        let miss = self.miss.map(|miss| (miss.part, &miss.why));
+        let lacks = |part: &&Part| match miss {
+            Some((long, Why::TooLong)) => **part == long,
             // The parts after it were not read.
-            Some(miss) => self
-                .parts
-                .iter()
-                .skip_while(|one| **one != miss.part)
-                .any(|one| one == *part),
+            Some((first, _)) => {
+                let mut unread = self.parts.iter().skip_while(|one| **one != first);
+                unread.any(|one| one == *part)
+            }
             None => true,
         };
         let mut unknown: Vec<&str> = self.parts.iter().filter(lacks).map(|part| part.words()).collect();
@@ -115,28 +112,22 @@ impl Late<'_> {
             unknown.extend(["its state", "its open files and connections", "its namespaces"]);
         }
         let place = |part: Part| part.place(self.pid);
-        let (why, remedy) = match self.miss {
-            Some(Miss { part, why: Why::Late }) => (
-                format!("{} did not answer for 2 s: {}", place(*part), part.holder()),
+        let (why, remedy) = match miss {
+            Some((part, Why::Late)) => (
+                format!("{} did not answer for 2 s: {}", place(part), part.holder()),
                 step!(
                     "sudo cat /proc/{}/task/*/stack   # shows what it waits for; it is read again later",
                     self.pid
                 ),
             ),
-            Some(Miss {
-                part,
-                why: Why::TooLong,
-            }) => (
-                format!("{} is longer than what rdmatop reads", place(*part)),
-                "".into(),
-            ),
-            Some(Miss {
-                part,
-                why: Why::NoReader(error),
-            }) => (
-                format!("{} cannot be read: {error}", place(*part)),
-                limits::threads().into(),
-            ),
+            Some((part, Why::TooLong)) => {
+                let why = format!("{} is longer than what rdmatop reads", place(part));
+                (why, "".into())
+            }
+            Some((part, Why::NoReader(error))) => {
+                let why = format!("{} cannot be read: {error}", place(part));
+                (why, limits::threads().into())
+            }
             None => {
                 let (why, remedy) = self.waits.reason();
                 (why.to_owned(), remedy.into())

@@ -22,7 +22,7 @@ pub fn locked(root: &Root, pid: u32) -> Option<LockedMemory> {
     };
     Some(LockedMemory {
         pid,
-        limit: memlock(&limits)?.bytes,
+        limit: memlock(&limits)?,
         exempt: status.as_ref().and_then(|status| exempt(status, namespace)),
         pinned: status.and_then(|status| status.pinned),
     })
@@ -39,24 +39,17 @@ pub fn exempt(status: &Status, namespace: impl FnOnce() -> Option<Vec<u8>>) -> O
     Some(namespace()? == FIRST_USER_NAMESPACE)
 }
 
-/// A soft limit of locked memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memlock {
-    /// Bytes; `None`: unlimited.
-    pub bytes: Option<u64>,
-}
-
-/// The limit in `/proc/PID/limits`; `None` when the file has no such line.
-pub fn memlock(raw: &[u8]) -> Option<Memlock> {
+/// The soft limit in `/proc/PID/limits`, bytes: `Some(None)` is unlimited, and `None` means that the file has
+/// no such line.
+pub fn memlock(raw: &[u8]) -> Option<Option<u64>> {
     let text = String::from_utf8_lossy(raw);
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("Max locked memory"))?;
-    let bytes = match line.split_whitespace().next()? {
+    Some(match line.split_whitespace().next()? {
         "unlimited" => None,
         bytes => Some(bytes.parse().ok()?),
-    };
-    Some(Memlock { bytes })
+    })
 }
 
 #[cfg(test)]

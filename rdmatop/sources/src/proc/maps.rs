@@ -11,43 +11,16 @@ use rustix::io::Errno;
 const MOST: usize = 128;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).
+#[rustfmt::skip] // names, as many as a line has room for
 const EXACT: [&str; 14] = [
-    "libibverbs",
-    "librdmacm",
-    "libnccl",
-    "librccl",
-    "libfabric",
-    "libucp",
-    "libuct",
-    "libucs",
-    "libmpi",
-    "libmpich",
-    "libmpi_cray",
-    "libcuda",
-    "libefa",
-    "libibumad",
+    "libibverbs", "librdmacm", "libnccl", "librccl", "libfabric", "libucp", "libuct", "libucs", "libmpi",
+    "libmpich", "libmpi_cray", "libcuda", "libefa", "libibumad",
 ];
+#[rustfmt::skip] // names, as many as a line has room for
 const PREFIXES: [&str; 20] = [
-    "libnccl-",
-    "librccl-",
-    "libnvshmem",
-    "libdoca_",
-    "libuct_",
-    "libnixl",
-    "libsharp",
-    "libpsm2",
-    "libpsm3",
-    "libmlx4",
-    "libmlx5",
-    "librxe",
-    "libsiw",
-    "libirdma",
-    "libbnxt_re",
-    "liberdma",
-    "libhns",
-    "libmana",
-    "libefa-",
-    "libhfi1",
+    "libnccl-", "librccl-", "libnvshmem", "libdoca_", "libuct_", "libnixl", "libsharp", "libpsm2", "libpsm3",
+    "libmlx4", "libmlx5", "librxe", "libsiw", "libirdma", "libbnxt_re", "liberdma", "libhns", "libmana",
+    "libefa-", "libhfi1",
 ];
 
 /// The address of the page that x86-64 lists at the end of each process's mappings and does not count as one

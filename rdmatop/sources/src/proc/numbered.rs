@@ -2,8 +2,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::basic::{ProcKey, dir, read_stat};
-use super::stat::Stat;
-use super::status::Status;
+use super::{stat::Stat, status::Status};
 use crate::{execs, root::Root};
 
 /// A process with a number that was searched for.
@@ -59,10 +58,7 @@ fn matching(
         return None;
     }
     Some(Numbered {
-        key: ProcKey {
-            pid,
-            start: stat.start,
-        },
+        key: stat.key(),
         comm: stat.comm,
         own,
         nested: ns_pids.len() > 1,

@@ -1,7 +1,5 @@
 //! The resources that rdmatop itself uses.
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::{fs::File, os::unix::fs::FileExt, time::Duration};
 
 use crate::root::{Root, parse_u64};
 

@@ -1,4 +1,5 @@
 //! `/proc/PID/stat` (proc_pid_stat(5); `do_task_stat` in fs/proc/array.c).
+use super::basic::ProcKey;
 use crate::root::parse_u64;
 use rdmatop_base::text;
 
@@ -18,6 +19,14 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Which process it is of.
+    pub fn key(&self) -> ProcKey {
+        ProcKey {
+            pid: self.pid,
+            start: self.start,
+        }
+    }
+
     /// Parses the file. The comm stands unescaped between the first `(` and the last `)`: it may hold
     /// parentheses, blanks and newlines itself, while nothing after it can hold a `)`.
     pub fn parse(raw: &[u8]) -> Option<Self> {

@@ -1,10 +1,7 @@
 //! Port counters: `ports/N/counters` (IB performance management) and `ports/N/hw_counters` (the driver's own
 //! names).
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::{fs::File, os::unix::ffi::OsStrExt, os::unix::fs::FileExt, sync::Arc};
 
 use super::device::device_path;
 use crate::clock::timed;

@@ -1,9 +1,8 @@
 //! One RDMA device: `/sys/class/infiniband/NAME`.
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::pci::{PciFacts, read_pci};
 use super::port::{PortFacts, read_port};

@@ -1,6 +1,5 @@
 //! The GID table of a port: its addresses, and the network device behind it (`gid_attrs/ndevs/N`).
-use std::net::Ipv6Addr;
-use std::path::Path;
+use std::{net::Ipv6Addr, path::Path};
 
 use crate::root::Root;
 use rdmatop_base::ib::Gid;

@@ -72,26 +72,19 @@ pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
     let (local, remote) = (end(4, 8)?, end(6, 24)?);
     let cookie = u64::from_ne_bytes(at(payload, 44)?);
     let [user, inode] = [at(payload, 64)?, at(payload, 68)?].map(u32::from_ne_bytes);
-    for attr in Attrs::new(payload.get(RECORD..).unwrap_or_default()) {
-        let attr = attr?;
-        if attr.number != INFO {
-            continue;
-        }
-        let count = |offset: usize| attr.payload.get(offset..).and_then(|rest| rest.first_chunk());
-        let (Some(sent), Some(received)) = (count(BYTES_ACKED), count(BYTES_RECEIVED)) else {
-            continue;
-        };
-        return Ok(Some(Connection {
-            cookie,
-            inode,
-            user,
-            local,
-            remote,
-            sent: u64::from_ne_bytes(*sent),
-            received: u64::from_ne_bytes(*received),
-        }));
-    }
-    Ok(None)
+    let attrs = Attrs::new(payload.get(RECORD..).unwrap_or_default());
+    let info = attrs.get(INFO, |attr| Ok(attr.payload))?;
+    let count = |offset: usize| Some(u64::from_ne_bytes(*info?.get(offset..)?.first_chunk()?));
+    let counts = count(BYTES_ACKED).zip(count(BYTES_RECEIVED));
+    Ok(counts.map(|(sent, received)| Connection {
+        cookie,
+        inode,
+        user,
+        local,
+        remote,
+        sent,
+        received,
+    }))
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use rdmatop_base::order::Gather as _;
-use rdmatop_base::text;
+use rdmatop_base::{order::Gather as _, text};
 use rdmatop_model::input::TcpTotals;
 
 use super::{

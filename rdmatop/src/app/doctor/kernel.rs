@@ -132,16 +132,13 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
         // Linux 5.10 does not list contexts. A process with a context has a protection domain, unless it only
         // queries the device.
         let device = summary.device_index;
-        let owners: Vec<Option<Owner>> = match nldev.ctxs(device) {
-            Ok(all) => all.whole()?.into_iter().map(|ctx| ctx.owner).collect(),
-            Err(_) => nldev
-                .pds(device)?
+        let contexts = nldev.ctxs(device).or_else(|_| nldev.pds(device))?;
+        tids.extend(
+            contexts
                 .whole()?
-                .into_iter()
-                .map(|pd| pd.owner)
-                .collect(),
-        };
-        tids.extend(owners.iter().flatten().filter_map(Owner::pid));
+                .iter()
+                .filter_map(|one| one.owner.as_ref()?.pid()),
+        );
     }
     // Doctor looks at each process once: a thread would be a second one, with the same faults.
     Ok(tids.into_iter().map(|tid| process_of(root, tid)).collect())

@@ -14,14 +14,9 @@ use rdmatop_sources::{
 };
 
 /// Programs whose limits jobs inherit. The kubelet is none of them: the runtime starts a pod's containers.
+#[rustfmt::skip] // names, as many as a line has room for
 const SERVICES: [&str; 7] = [
-    "containerd",
-    "dockerd",
-    "crio",
-    "k3s-server",
-    "k3s-agent",
-    "slurmd",
-    "pbs_mom",
+    "containerd", "dockerd", "crio", "k3s-server", "k3s-agent", "slurmd", "pbs_mom",
 ];
 
 pub(super) fn host(root: &Root, platform: &Platform) -> Host {
@@ -47,19 +42,10 @@ pub(super) fn host(root: &Root, platform: &Platform) -> Host {
 /// Most names are those of systemd (`detect_vm_dmi_vendor`, src/basic/virt.c). Amazon's machines without a
 /// hypervisor have its name too, and say `.metal` in their kind (`c7g.metal`, `m7g.metal-48xl`).
 fn is_virtual_by_firmware(root: &Root) -> bool {
+    #[rustfmt::skip] // names, as many as a line has room for
     const MAKERS: [&str; 12] = [
-        "KVM",
-        "OpenStack",
-        "KubeVirt",
-        "Amazon EC2",
-        "QEMU",
-        "VMware",
-        "Xen",
-        "Google Compute Engine",
-        "Alibaba Cloud ECS",
-        "Virtual Machine",
-        "Apple Virtualization",
-        "Parallels",
+        "KVM", "OpenStack", "KubeVirt", "Amazon EC2", "QEMU", "VMware", "Xen", "Google Compute Engine",
+        "Alibaba Cloud ECS", "Virtual Machine", "Apple Virtualization", "Parallels",
     ];
     let named = ["sys_vendor", "product_name"].map(|file| {
         root.line(&root.sys("class/dmi/id").join(file))

@@ -196,7 +196,7 @@ fn conf(tree: &Tree) -> Reading<Vec<(String, String)>> {
 
 /// The soft limit of locked memory, `None` for unlimited.
 pub(super) fn memlock(dir: &Path) -> Reading<Option<u64>> {
-    read::bytes(&dir.join("limits"), SMALL).parse(|raw| Some(locked::memlock(&raw)?.bytes))
+    read::bytes(&dir.join("limits"), SMALL).parse(|raw| locked::memlock(&raw))
 }
 
 /// The path of its cgroup, as far as that tells what it runs in.

@@ -47,19 +47,13 @@ pub(super) fn bytes(path: &Path, limit: usize) -> Reading<Vec<u8>> {
 }
 
 /// A value without what a driver puts around it: blanks, a newline, the NUL at the end of its buffer.
-fn value(mut raw: &[u8]) -> &[u8] {
-    let around = |byte: &u8| *byte == 0 || byte.is_ascii_whitespace();
-    while let [first, rest @ ..] = raw
-        && around(first)
-    {
-        raw = rest;
+fn value(raw: &[u8]) -> &[u8] {
+    let is_inside = |byte: &u8| *byte != 0 && !byte.is_ascii_whitespace();
+    let ends = (raw.iter().position(is_inside), raw.iter().rposition(is_inside));
+    match ends {
+        (Some(first), Some(last)) => &raw[first..=last],
+        _ => &[],
     }
-    while let [rest @ .., last] = raw
-        && around(last)
-    {
-        raw = rest;
-    }
-    raw
 }
 
 /// The content of a one-value file, safe to print; an empty one counts as absent.

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustix::time::ClockId;
-
 use super::processes::{Search, SharedDetails};
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
@@ -48,15 +46,15 @@ impl Polled for OpenerSource {
     }
 
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        let begin_ns = clock::read(ClockId::Monotonic);
+        let begin_ns = clock::monotonic();
         if !wants.openers || (begin_ns < self.next_ns && !wants.once) {
             return;
         }
         let mut sample = openers(&self.search.root);
         self.describe(&mut sample, wants.once);
-        sample.mono_ns = clock::read(ClockId::Monotonic);
+        sample.mono_ns = clock::monotonic();
         out(Input::Openers(Box::new(sample)));
-        let end_ns = clock::read(ClockId::Monotonic);
+        let end_ns = clock::monotonic();
         self.next_ns = end_ns + (end_ns - begin_ns).saturating_mul(SHARE).min(REST_NS);
     }
 }
@@ -132,7 +130,7 @@ mod tests {
             source.next_ns = next_ns;
             let mut sent = 0;
             source.poll(&wants, &mut |_| sent += 1);
-            (sent, source.next_ns > clock::read(ClockId::Monotonic))
+            (sent, source.next_ns > clock::monotonic())
         };
         assert_eq!(searches(0, false), (1, true));
         assert_eq!(searches(u64::MAX, false).0, 0);

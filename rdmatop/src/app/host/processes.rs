@@ -145,7 +145,7 @@ impl Polled for ProcessSource {
             return;
         }
         self.watched.extend(wants.processes.iter());
-        let read_ns = clock::read(ClockId::Monotonic);
+        let read_ns = clock::monotonic();
         let changes = self.cache.refresh(&self.root, self.watched.iter().copied());
         for key in changes.gone {
             // A reused number is both gone and new: the engine gets both inputs, in this order.
@@ -200,7 +200,7 @@ impl Polled for ProcessSource {
 /// For how long the machine has slept, ns: the boot clock goes on then, by which /proc has start times, and
 /// the monotonic one stands still.
 fn slept_ns() -> u64 {
-    let awake_ns = clock::read(ClockId::Monotonic);
+    let awake_ns = clock::monotonic();
     clock::read(ClockId::Boottime).saturating_sub(awake_ns)
 }
 
@@ -252,7 +252,7 @@ impl Search {
         if processes.is_empty() {
             return Vec::new();
         }
-        let read_ns = clock::read(ClockId::Monotonic);
+        let read_ns = clock::monotonic();
         let users = Users::read(&self.root);
         let basic = processes.iter().filter_map(|key| {
             read_basic(&self.root, &users, key.pid).filter(|process| process.key() == *key)
@@ -444,13 +444,13 @@ mod tests {
         // Those of a round are no older than it, their mappings too.
         let details = Arc::new(Mutex::new(Details::new(fake.root())));
         let mut source = ProcessSource::new(fake.root(), details);
-        let (before_ns, mut read) = (clock::read(ClockId::Monotonic), Vec::new());
+        let (before_ns, mut read) = (clock::monotonic(), Vec::new());
         source.poll(&wants(true), &mut |input| match input {
             Input::Process(facts) => read.push(facts.read_ns),
             Input::Mappings(sample) => read.extend(sample.processes.iter().map(|one| one.read_ns)),
             _ => {}
         });
-        let since = before_ns..=clock::read(ClockId::Monotonic);
+        let since = before_ns..=clock::monotonic();
         assert!(
             read.len() == 2 && read.iter().all(|ns| since.contains(ns)),
             "{read:?}"

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustix::time::ClockId;
-
 use super::processes::{Search, SharedDetails};
 use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
@@ -65,7 +63,7 @@ impl Polled for TcpSource {
         };
         // A mode that prints once has no later look.
         let must = wants.once || wants.tcp;
-        let clock = || clock::read(ClockId::Monotonic);
+        let clock = || clock::monotonic();
         let Some(sample) = reader.look(&search.root, must, clock, libraries) else {
             return;
         };

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     cause::{CauseId, Concerns, Obstacle},
     ib::PortState,
-    input::{DeviceGroups, GroupReading, GroupsSample, HwCountersReport, HwPort},
+    input::{DeviceGroups, GroupReading, HwCountersReport, HwPort},
     snapshot::Bound,
     value::Source,
 };
@@ -33,9 +33,7 @@ fn read(host: &mut Host, groups: Vec<GroupReading>) {
         at: host.now.into(),
         groups,
     };
-    host.apply(Input::Groups(Box::new(GroupsSample {
-        devices: vec![device],
-    })));
+    host.apply(Input::Groups(vec![device]));
 }
 
 fn mlx5() -> Host {

@@ -9,8 +9,8 @@ use super::{devx::devx, *};
 use crate::{
     ib::Gid,
     input::{
-        DataPaths, DeviceGroups, EbpfState, GroupReading, GroupsSample, Opener, OpenersSample, PortGid,
-        ProbeVerdict, Verdict,
+        DataPaths, DeviceGroups, EbpfState, GroupReading, Opener, OpenersSample, PortGid, ProbeVerdict,
+        Verdict,
     },
     value::{Counter, Known, RateIs, Source},
 };
@@ -268,21 +268,19 @@ impl Nic {
             "rdma_rx_packets",
         ];
         let values = [bytes, 0, packets, 0];
-        self.apply(Input::Groups(Box::new(GroupsSample {
-            devices: vec![DeviceGroups {
-                device_index: 0,
-                at: (self.second * SECOND + SECOND / 1000).into(),
-                groups: vec![GroupReading {
-                    id: 1,
-                    port: 1,
-                    mode: "auto pid".into(),
-                    pid,
-                    qp_type: None,
-                    qps: vec![qpn],
-                    counters: names.map(str::to_owned).into_iter().zip(values).collect(),
-                }],
+        self.apply(Input::Groups(vec![DeviceGroups {
+            device_index: 0,
+            at: (self.second * SECOND + SECOND / 1000).into(),
+            groups: vec![GroupReading {
+                id: 1,
+                port: 1,
+                mode: "auto pid".into(),
+                pid,
+                qp_type: None,
+                qps: vec![qpn],
+                counters: names.map(str::to_owned).into_iter().zip(values).collect(),
             }],
-        })));
+        }]));
     }
 
     /// A queue pair of a process is made and connected to a peer with this GID.

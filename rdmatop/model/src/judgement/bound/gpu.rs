@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::facts::GpuUse;
-use crate::input::GpuSample;
+use crate::{facts::GpuUse, input::GpuSample};
 
 /// From this share of its multiprocessors with work, a GPU computes (our limit).
 const SMS: f64 = 0.7;

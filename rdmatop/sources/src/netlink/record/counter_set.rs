@@ -7,7 +7,7 @@ use crate::netlink::attr::{
     STAT_COUNTER_ENTRY, STAT_COUNTER_ID, STAT_HWCOUNTER_DYNAMIC, STAT_HWCOUNTER_ENTRY_NAME,
     STAT_HWCOUNTER_INDEX, STAT_HWCOUNTERS, STAT_MODE, cmd,
 };
-use crate::netlink::wire::{Attrs, WireError, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 use rdmatop_base::ib::QpType;
 
 /// How QPs are bound to counters (`enum rdma_nl_counter_mode`, include/uapi/rdma/rdma_netlink.h).
@@ -79,19 +79,11 @@ pub struct Binding {
 }
 
 /// Reads the answer about a port's mode.
-pub fn decode_binding(attrs: Attrs<'_>) -> WireResult<Binding> {
-    let (mut mode, mut mask) = (None, Mask::default());
-    for attr in attrs {
-        let attr = attr?;
-        match attr.number {
-            STAT_MODE => mode = Some(Mode::from(attr.u32()?)),
-            STAT_AUTO_MODE_MASK => mask = Mask(attr.u32()?),
-            _ => {}
-        }
-    }
+pub fn decode_binding(attrs: &Attrs<'_>) -> WireResult<Binding> {
+    let mask = attrs.get(STAT_AUTO_MODE_MASK, Attr::u32)?;
     Ok(Binding {
-        mode: mode.ok_or(WireError::missing("counter mode", STAT_MODE))?,
-        mask,
+        mode: attrs.need("counter mode", STAT_MODE, Attr::u32)?.into(),
+        mask: mask.map(Mask).unwrap_or_default(),
     })
 }
 
@@ -107,27 +99,16 @@ pub struct OptionalCounter {
 }
 
 /// Reads which counters of a port are optional.
-pub fn decode_optional(attrs: Attrs<'_>) -> WireResult<Vec<OptionalCounter>> {
+pub fn decode_optional(attrs: &Attrs<'_>) -> WireResult<Vec<OptionalCounter>> {
     let mut out = Vec::new();
-    for attr in attrs {
-        let table = attr?;
-        if table.number != STAT_HWCOUNTERS {
-            continue;
-        }
-        for entry in table.nest() {
-            let (mut name, mut index, mut on) = (None, None, None);
-            for attr in entry?.nest() {
-                let attr = attr?;
-                match attr.number {
-                    STAT_HWCOUNTER_ENTRY_NAME => name = Some(attr.text()?),
-                    STAT_HWCOUNTER_INDEX => index = Some(attr.u32()?),
-                    STAT_HWCOUNTER_DYNAMIC => on = Some(attr.u8()? != 0),
-                    _ => {}
-                }
-            }
-            if let (Some(name), Some(index), Some(on)) = (name, index, on) {
-                out.push(OptionalCounter { name, index, on });
-            }
+    for entry in attrs.nested(STAT_HWCOUNTERS)? {
+        let counter = entry?.nest();
+        let name = counter.get(STAT_HWCOUNTER_ENTRY_NAME, Attr::text)?;
+        let index = counter.get(STAT_HWCOUNTER_INDEX, Attr::u32)?;
+        let on = counter.get(STAT_HWCOUNTER_DYNAMIC, Attr::u8)?;
+        if let (Some(name), Some(index), Some(on)) = (name, index, on) {
+            let on = on != 0;
+            out.push(OptionalCounter { name, index, on });
         }
     }
     Ok(out)
@@ -167,56 +148,32 @@ impl Entry for CounterSet {
     const ENTRY: u16 = STAT_COUNTER_ENTRY;
 
     fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
-        let (mut id, mut port) = (None, None);
-        let mut set = Self {
-            id: 0,
-            port: 0,
-            mode: None,
-            owner: None,
-            qp_type: None,
-            qps: Vec::new(),
-            counters: Vec::new(),
-        };
-        for attr in attrs {
-            let attr = attr?;
-            match attr.number {
-                STAT_COUNTER_ID => id = Some(attr.u32()?),
-                PORT_INDEX => port = Some(attr.u32()?),
-                STAT_MODE => set.mode = Some(Mode::from(attr.u32()?)),
-                RES_TYPE => set.qp_type = Some(QpType(attr.u8()?)),
-                RES_QP => set.qps = decode_qps(attr.nest())?,
-                STAT_HWCOUNTERS => visit_table(attr.nest(), &mut |name, value| {
-                    set.counters
-                        .push((String::from_utf8_lossy(name).into_owned(), value));
-                })?,
-                _ => Owner::read(&attr, &mut set.owner)?,
+        let what = "counter";
+        let mut counters = Vec::new();
+        visit_table(attrs.nested(STAT_HWCOUNTERS)?, &mut |name, value| {
+            counters.push((String::from_utf8_lossy(name).into_owned(), value));
+        })?;
+        let mut qps = Vec::new();
+        for entry in attrs.nested(RES_QP)? {
+            let entry = entry?;
+            if entry.number == RES_QP_ENTRY {
+                qps.extend(entry.nest().get(RES_LQPN, Attr::u32)?);
             }
         }
-        set.id = id.ok_or(WireError::missing("counter", STAT_COUNTER_ID))?;
-        set.port = port.ok_or(WireError::missing("counter", PORT_INDEX))?;
-        Ok(set)
+        Ok(Self {
+            id: attrs.need(what, STAT_COUNTER_ID, Attr::u32)?,
+            port: attrs.need(what, PORT_INDEX, Attr::u32)?,
+            mode: attrs.get(STAT_MODE, Attr::u32)?.map(Mode::from),
+            owner: Owner::of(&attrs)?,
+            qp_type: attrs.get(RES_TYPE, Attr::u8)?.map(QpType),
+            qps,
+            counters,
+        })
     }
 
     fn identity(&self) -> Option<u64> {
         Some(u64::from(self.id))
     }
-}
-
-fn decode_qps(table: Attrs<'_>) -> WireResult<Vec<u32>> {
-    let mut qps = Vec::new();
-    for entry in table {
-        let entry = entry?;
-        if entry.number != RES_QP_ENTRY {
-            continue;
-        }
-        for attr in entry.nest() {
-            let attr = attr?;
-            if attr.number == RES_LQPN {
-                qps.push(attr.u32()?);
-            }
-        }
-    }
-    Ok(qps)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Device record: `fill_dev_info`, drivers/infiniband/core/nldev.c.
 use crate::netlink::attr::{DEV_INDEX, DEV_NAME, DEV_PROTOCOL, FW_VERSION, NODE_GUID, PORT_INDEX};
 use crate::netlink::name::Name;
-use crate::netlink::wire::{Attrs, WireError, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 
 /// An RDMA device. The kernel's driver is not part of this record; sysfs has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// Index; the kernel refuses it once the device was added again.
     pub index: u32,
@@ -28,29 +28,15 @@ fn version(raw: &[u8]) -> Option<Box<str>> {
 
 impl Device {
     /// Reads a device record.
-    pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
-        let (mut index, mut name, mut port_count) = (None, None, None);
-        let (mut node_guid, mut firmware, mut protocol) = (None, None, None);
-        for attr in attrs {
-            let attr = attr?;
-            match attr.number {
-                DEV_INDEX => index = Some(attr.u32()?),
-                DEV_NAME => name = Some(Name::from(attr.string()?)),
-                PORT_INDEX => port_count = Some(attr.u32()?),
-                NODE_GUID => node_guid = Some(attr.u64()?),
-                FW_VERSION => firmware = version(attr.string()?),
-                DEV_PROTOCOL => protocol = Some(attr.text()?),
-                _ => {}
-            }
-        }
-        let missing = |number| WireError::missing("device", number);
+    pub fn decode(attrs: &Attrs<'_>) -> WireResult<Self> {
+        let what = "device";
         Ok(Self {
-            index: index.ok_or(missing(DEV_INDEX))?,
-            name: name.ok_or(missing(DEV_NAME))?,
-            port_count: port_count.ok_or(missing(PORT_INDEX))?,
-            node_guid,
-            firmware,
-            protocol,
+            index: attrs.need(what, DEV_INDEX, Attr::u32)?,
+            name: Name::from(attrs.need(what, DEV_NAME, Attr::string)?),
+            port_count: attrs.need(what, PORT_INDEX, Attr::u32)?,
+            node_guid: attrs.get(NODE_GUID, Attr::u64)?,
+            firmware: attrs.get(FW_VERSION, Attr::string)?.and_then(version),
+            protocol: attrs.get(DEV_PROTOCOL, Attr::text)?,
         })
     }
 
@@ -92,7 +78,7 @@ mod tests {
                 .bytes(FW_VERSION, raw)
                 .finish();
             let message = message.get(HEADER..).unwrap();
-            let device = Device::decode(Attrs::new(message)).unwrap();
+            let device = Device::decode(&Attrs::new(message)).unwrap();
             assert_eq!(device.firmware.as_deref(), Some("28.39.1002"), "{raw:?}");
         }
     }

@@ -21,7 +21,7 @@ pub use object::{Mr, Owned};
 pub use owner::Owner;
 pub use port::{NetdevRef, Port};
 pub use qp::Qp;
-pub use summary::{ResourceCount, Summary};
+pub use summary::Summary;
 pub use sys::NetnsMode;
 
 use super::wire::{Attrs, WireResult};

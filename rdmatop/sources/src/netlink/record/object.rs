@@ -3,7 +3,7 @@
 //! `RES_RKEY`) are secrets, so no code reads them.
 use super::{Entry, Owner};
 use crate::netlink::attr::{RES_MR, RES_MR_ENTRY, RES_MRLEN, RES_MRN, cmd};
-use crate::netlink::wire::{Attrs, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 
 /// A memory region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,16 +51,10 @@ pub struct Owned {
 
 impl Owned {
     /// Reads an entry whose id is the attribute `number`.
-    pub fn decode(attrs: Attrs<'_>, number: u16) -> WireResult<Self> {
-        let (mut id, mut owner) = (None, None);
-        for attr in attrs {
-            let attr = attr?;
-            if attr.number == number {
-                id = Some(attr.u32()?);
-            } else {
-                Owner::read(&attr, &mut owner)?;
-            }
-        }
-        Ok(Self { id, owner })
+    pub fn decode(attrs: &Attrs<'_>, number: u16) -> WireResult<Self> {
+        Ok(Self {
+            id: attrs.get(number, Attr::u32)?,
+            owner: Owner::of(attrs)?,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The owner of a resource.
 use crate::netlink::attr::{RES_KERN_NAME, RES_PID};
-use crate::netlink::wire::{Attr, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 
 /// The process or kernel module that created a resource (`fill_res_name_pid`,
 /// drivers/infiniband/core/nldev.c).
@@ -28,6 +28,15 @@ impl Owner {
     /// owner is unknown.
     pub(super) fn process(pid: u32) -> Option<Self> {
         Some(pid).filter(|&pid| pid != 0).map(Self::Process)
+    }
+
+    /// The owner in a record.
+    pub(super) fn of(attrs: &Attrs<'_>) -> WireResult<Option<Self>> {
+        let mut owner = None;
+        for attr in attrs.clone() {
+            Self::read(&attr?, &mut owner)?;
+        }
+        Ok(owner)
     }
 
     /// Takes the owner from `attr`, if it holds one.

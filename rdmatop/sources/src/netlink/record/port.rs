@@ -1,7 +1,7 @@
 //! Port record: `fill_port_info`, drivers/infiniband/core/nldev.c.
 use crate::netlink::attr::{NDEV_INDEX, NDEV_NAME, PORT_INDEX, PORT_PHYS_STATE, PORT_STATE};
 use crate::netlink::name::Name;
-use crate::netlink::wire::{Attrs, WireError, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 use rdmatop_base::ib::{PhysState, PortState};
 
 /// The network interface under a port.
@@ -28,28 +28,14 @@ pub struct Port {
 
 impl Port {
     /// Reads a port record.
-    pub fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
-        let (mut port, mut state, mut phys_state) = (None, None, None);
-        let (mut netdev_index, mut netdev_name) = (None, None);
-        for attr in attrs {
-            let attr = attr?;
-            match attr.number {
-                PORT_INDEX => port = Some(attr.u32()?),
-                PORT_STATE => state = Some(PortState(attr.u8()?)),
-                PORT_PHYS_STATE => phys_state = Some(PhysState(attr.u8()?)),
-                NDEV_INDEX => netdev_index = Some(attr.u32()?),
-                NDEV_NAME => netdev_name = Some(Name::from(attr.string()?)),
-                _ => {}
-            }
-        }
+    pub fn decode(attrs: &Attrs<'_>) -> WireResult<Self> {
+        let name = attrs.get(NDEV_NAME, Attr::string)?.map(Name::from);
+        let index = attrs.get(NDEV_INDEX, Attr::u32)?;
         Ok(Self {
-            port: port.ok_or(WireError::missing("port", PORT_INDEX))?,
-            state,
-            phys_state,
-            netdev: netdev_index.map(|index| NetdevRef {
-                index,
-                name: netdev_name,
-            }),
+            port: attrs.need("port", PORT_INDEX, Attr::u32)?,
+            state: attrs.get(PORT_STATE, Attr::u8)?.map(PortState),
+            phys_state: attrs.get(PORT_PHYS_STATE, Attr::u8)?.map(PhysState),
+            netdev: index.map(|index| NetdevRef { index, name }),
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::netlink::wire::{Attrs, WireError, WireResult};
 use rdmatop_base::ib::{QpState, QpType};
 
 /// A queue pair.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Qp {
     /// Local QP number; reused by the kernel after destroy.
     pub lqpn: u32,
@@ -33,32 +33,22 @@ impl Entry for Qp {
     const ENTRY: u16 = RES_QP_ENTRY;
 
     fn decode(attrs: Attrs<'_>) -> WireResult<Self> {
-        let mut lqpn = None;
-        let (mut port, mut qp_type, mut state, mut rqpn, mut rq_psn) = (None, None, None, None, None);
-        let (mut sq_psn, mut owner) = (None, None);
+        let (mut qp, mut lqpn) = (Self::default(), None);
         for attr in attrs {
             let attr = attr?;
             match attr.number {
                 RES_LQPN => lqpn = Some(attr.u32()?),
-                PORT_INDEX => port = Some(attr.u32()?),
-                RES_TYPE => qp_type = Some(QpType(attr.u8()?)),
-                RES_STATE => state = Some(QpState(attr.u8()?)),
-                RES_RQPN => rqpn = Some(attr.u32()?),
-                RES_RQ_PSN => rq_psn = Some(attr.u32()?),
-                RES_SQ_PSN => sq_psn = Some(attr.u32()?),
-                _ => Owner::read(&attr, &mut owner)?,
+                PORT_INDEX => qp.port = Some(attr.u32()?),
+                RES_TYPE => qp.qp_type = Some(QpType(attr.u8()?)),
+                RES_STATE => qp.state = Some(QpState(attr.u8()?)),
+                RES_RQPN => qp.rqpn = Some(attr.u32()?),
+                RES_RQ_PSN => qp.rq_psn = Some(attr.u32()?),
+                RES_SQ_PSN => qp.sq_psn = Some(attr.u32()?),
+                _ => Owner::read(&attr, &mut qp.owner)?,
             }
         }
-        Ok(Self {
-            lqpn: lqpn.ok_or(WireError::missing("QP", RES_LQPN))?,
-            port,
-            qp_type,
-            state,
-            rqpn,
-            rq_psn,
-            sq_psn,
-            owner,
-        })
+        qp.lqpn = lqpn.ok_or(WireError::missing("QP", RES_LQPN))?;
+        Ok(qp)
     }
 
     /// The QP number. QP 0 and QP 1 exist once for each port, so their port is part of the identity, as in

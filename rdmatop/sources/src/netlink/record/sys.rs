@@ -1,6 +1,6 @@
 //! Settings of the RDMA subsystem: `nldev_sys_get_doit`, drivers/infiniband/core/nldev.c.
 use crate::netlink::attr::SYS_NETNS_MODE;
-use crate::netlink::wire::{Attrs, WireResult};
+use crate::netlink::wire::{Attr, Attrs, WireResult};
 
 /// Network-namespace mode of the RDMA subsystem (`ib_devices_shared_netns`,
 /// drivers/infiniband/core/device.c).
@@ -14,18 +14,11 @@ pub enum NetnsMode {
 
 impl NetnsMode {
     /// Reads the settings; `None` where the kernel does not say, or says a number that is not known.
-    pub fn decode(attrs: Attrs<'_>) -> WireResult<Option<Self>> {
-        let mut mode = None;
-        for attr in attrs {
-            let attr = attr?;
-            if attr.number == SYS_NETNS_MODE {
-                mode = match attr.u8()? {
-                    0 => Some(Self::Exclusive),
-                    1 => Some(Self::Shared),
-                    _ => None,
-                };
-            }
-        }
-        Ok(mode)
+    pub fn decode(attrs: &Attrs<'_>) -> WireResult<Option<Self>> {
+        Ok(match attrs.get(SYS_NETNS_MODE, Attr::u8)? {
+            Some(0) => Some(Self::Exclusive),
+            Some(1) => Some(Self::Shared),
+            _ => None,
+        })
     }
 }

@@ -72,7 +72,7 @@ fn orders_are_those_of_rdma_byte_for_byte() {
 #[cfg(target_endian = "little")]
 #[test]
 fn the_mode_that_linux_answered_is_read() {
-    let read = |hex: &str| decode_binding(Attrs::new(&bytes(hex))).unwrap();
+    let read = |hex: &str| decode_binding(&Attrs::new(&bytes(hex))).unwrap();
     // Nothing set.
     let none = read("0800010000000000 09000200727865300000000008000300010000 0008004a0000000000");
     assert_eq!(none.mode, Mode::None);
@@ -85,7 +85,7 @@ fn the_mode_that_linux_answered_is_read() {
         .u8(104, 1)
         .finish()
         .split_off(16);
-    let auto = decode_binding(Attrs::new(&auto)).unwrap();
+    let auto = decode_binding(&Attrs::new(&auto)).unwrap();
     assert_eq!((auto.mode, auto.mask), (Mode::Auto, Mask(3)));
 }
 
@@ -158,7 +158,7 @@ fn only_optional_counters_are_listed_as_such() {
         })
     });
     let message = message.finish().split_off(16);
-    let optional = decode_optional(Attrs::new(&message)).unwrap();
+    let optional = decode_optional(&Attrs::new(&message)).unwrap();
     let seen: Vec<_> = optional.iter().map(|c| (&*c.name, c.index, c.on)).collect();
     assert_eq!(seen, [("rdma_tx_bytes", 45, false), ("cc_rx_ce_pkts", 40, true)]);
 }
@@ -185,8 +185,8 @@ proptest! {
             let at = at.index(part.len());
             part[at] = byte;
             let _ = CounterSet::decode(Attrs::new(&part));
-            let _ = decode_binding(Attrs::new(&part));
-            let _ = decode_optional(Attrs::new(&part));
+            let _ = decode_binding(&Attrs::new(&part));
+            let _ = decode_optional(&Attrs::new(&part));
         }
     }
 }

@@ -12,6 +12,7 @@ use rdmatop_sources::{
 };
 
 /// A device that netlink lists.
+#[derive(Default)]
 pub(super) struct Entry {
     /// A number of our own for this generation of the device.
     pub(super) id: u64,
@@ -57,17 +58,8 @@ impl Entry {
             name: name.clone(),
             shown,
             excluded,
-            place: None,
-            missed: None,
-            pci: None,
-            asked_ns: 0,
-            listed: None,
             owes_list: !excluded,
-            owes_qps: None,
-            renamed: false,
-            harm: Harm::default(),
-            errors: Vec::new(),
-            qp_errors: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -102,10 +94,7 @@ impl Entry {
         kept.unwrap_or_else(|| Device {
             index: self.index,
             name: self.name.clone(),
-            port_count: 0,
-            node_guid: None,
-            firmware: None,
-            protocol: None,
+            ..Device::default()
         })
     }
 

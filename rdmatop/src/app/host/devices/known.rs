@@ -441,9 +441,8 @@ impl Known {
         };
         if let Some(Ok(summary)) = &sample.summary {
             let counts = summary.counts.iter();
-            reading.resources = counts
-                .map(|c| (text::sanitize(c.name.as_bytes()), c.count))
-                .collect();
+            let safe = counts.map(|(name, count)| (text::sanitize(name.as_bytes()), *count));
+            reading.resources = safe.collect();
         }
         reading
     }
@@ -568,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_changed_count_is_reported_and_a_new_error_asks_for_a_listing() {
-        use rdmatop_sources::netlink::record::{ResourceCount, Summary};
+        use rdmatop_sources::netlink::record::Summary;
         let mut listed = listed();
         let mut sample = DeviceSample::new(listed.device().clone());
         assert!(
@@ -576,13 +575,9 @@ mod tests {
                 .again(&Fake::new().root(), &sample)
                 .is_ok_and(|changed| changed.is_none())
         );
-        let count = ResourceCount {
-            name: "qp".into(),
-            count: 2,
-        };
         sample.summary = Some(Ok(Summary {
             device_index: 3,
-            counts: vec![count],
+            counts: [("qp".into(), 2)].into(),
         }));
         let seen = listed.again(&Fake::new().root(), &sample).unwrap().unwrap();
         assert_eq!(seen.resources.get("qp"), Some(&2));

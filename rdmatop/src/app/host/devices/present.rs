@@ -28,6 +28,7 @@ pub(super) const MOVES: u64 = 3_000_000_000;
 /// is in that namespace.
 pub(super) const COMES: u64 = 15_000_000_000;
 
+#[derive(Default)]
 pub(super) struct Present {
     pub(super) root: Root,
     pub(super) entries: Vec<Entry>,
@@ -45,11 +46,7 @@ impl Present {
     pub(super) fn new(root: Root) -> Self {
         Self {
             root,
-            entries: Vec::new(),
-            removals: Removals::default(),
-            ids: 0,
-            dirs: None,
-            mode: None,
+            ..Self::default()
         }
     }
 

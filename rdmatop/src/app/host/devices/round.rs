@@ -7,8 +7,7 @@ use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
     input::{
-        CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupsSample, Input, PathReading,
-        PsnReading, QpsSample,
+        CountersSample, DeviceGroups, DeviceReading, DevicesSample, Input, PathReading, PsnReading, QpsSample,
     },
 };
 
@@ -159,7 +158,7 @@ impl Round {
         }
         // Sent after the dumps, so that the engine knows the QPs of the groups.
         if !self.groups.is_empty() {
-            out(Input::Groups(Box::new(GroupsSample { devices: self.groups })));
+            out(Input::Groups(self.groups));
         }
     }
 }

@@ -1119,7 +1119,7 @@ fn the_pause_of_a_device_that_is_gone_does_not_hold_for_one_of_its_name() {
     let mut found = DeviceList::default();
     let counts = Summary {
         device_index: 9,
-        counts: Vec::new(),
+        counts: BTreeMap::new(),
     };
     found.devices.push(("rxe0".into(), counts));
     host.source.present.update(&found, now().mono_ns);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::root::Root;
+use crate::root::Root;
 
 /// A tree that is built line by line and removed when dropped.
 pub struct Fake {

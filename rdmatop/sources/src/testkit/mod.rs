@@ -1,0 +1,3 @@
+//! What tests of several crates share.
+
+pub mod fake;
