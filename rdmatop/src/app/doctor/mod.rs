@@ -31,7 +31,7 @@ use rdmatop_base::text::natural;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
     Facts, Reading,
-    facts::{Device, Gpu, IdleNic, Process, Sharers},
+    facts::{Device, Process, Sharers},
     page,
 };
 use rdmatop_sources::{
@@ -92,7 +92,7 @@ enum Part {
     Device(Option<Box<Device>>),
     Kernel(kernel::NetlinkFacts),
     Openers(BTreeSet<u32>, bool),
-    Pci(Vec<Gpu>, Vec<IdleNic>),
+    Pci(pci::Found),
 }
 
 /// The result of a thread that reads of a process.
@@ -137,6 +137,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         idle_nics: Vec::new(),
         unfinished: Vec::new(),
         gpus: Vec::new(),
+        data_direct: false,
         softroce: None,
         // `processes` sets them.
         view: Process::default(),
@@ -174,10 +175,7 @@ fn drivers(
     let mut searches = vec!["GPUs and NICs on PCI"];
     {
         let (root, container) = (root.clone(), facts.host.container);
-        jobs.push(Job::new(None, move || {
-            let (gpus, nics) = pci::search(&root, container);
-            Part::Pci(gpus, nics)
-        }));
+        jobs.push(Job::new(None, move || Part::Pci(pci::search(&root, container))));
     }
     if root.is_live() {
         let own = root.clone();
@@ -214,7 +212,7 @@ fn drivers(
                     facts.unfinished.push((OPENERS, open_files::CUT));
                 }
             }
-            Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),
+            Some(Part::Pci(found)) => (facts.gpus, facts.idle_nics, facts.data_direct) = found,
             // The jobs of devices come first, then the searches.
             None => match late.get(at) {
                 Some(name) => devices.push(device::late(name)),

@@ -1,7 +1,7 @@
 //! Links of PCIe, what stands between a GPU and a NIC, and interrupts.
 
 use super::{HEALTHY, changed, devices};
-use rdmatop_doctor::{Facts, Reading, examine};
+use rdmatop_doctor::{Facts, Reading, examine, facts::Pci};
 use rdmatop_sources::sysfs::pcie_link;
 
 #[test]
@@ -77,13 +77,6 @@ fn obstacles_between_gpu_and_nic_are_named() {
     assert_eq!(
         line,
         ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
-    );
-    let line = changed(|facts| {
-        devices(facts)[0].pci.as_mut().unwrap().acs = Reading::Known(vec!["0000:10:01.0".into()]);
-    });
-    assert_eq!(
-        line,
-        ["Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): 0000:10:01.0"]
     );
     let line = changed(|facts| facts.gpus[0].pci.acs = Reading::Unreadable("only root may read it".into()));
     assert_eq!(
@@ -223,3 +216,39 @@ fn interrupts_in_one_place_are_named() {
     let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
     assert_eq!(line, [""; 0], "two are one queue and its management");
 }
+/// The lines about ACS on a node where the ways of a GPU and of its NIC part at a switch, and these bridges
+/// redirect.
+fn acs(redirect: &[&str], change: impl FnOnce(&mut Facts)) -> Vec<String> {
+    let place = |pci: &mut Pci, port: &str| {
+        pci.path.insert(3, port.into());
+        let is_above = |bridge: &&&str| pci.path.iter().any(|at| at == **bridge);
+        pci.acs = Reading::Known(redirect.iter().filter(is_above).map(|at| (*at).into()).collect());
+    };
+    let lines = changed(|facts| {
+        place(devices(facts)[0].pci.as_mut().unwrap(), "0000:11:08.0");
+        place(&mut facts.gpus[0].pci, "0000:11:09.0");
+        change(facts);
+    });
+    lines
+        .into_iter()
+        .filter(|line| line.contains("pcie.acs"))
+        .collect()
+}
+
+#[test]
+fn only_a_bridge_at_which_the_ways_of_gpu_and_nic_part_is_named() {
+    let said = "Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): ";
+    for port in ["0000:11:08.0", "0000:11:09.0"] {
+        assert_eq!(acs(&[port], |_| {}), [format!("{said}{port}")]);
+    }
+    // The root port and the upper port of the switch, which both have above them.
+    assert_eq!(acs(&["0000:10:01.0", "0000:11:00.0"], |_| {}), [""; 0]);
+    let apart = |facts: &mut Facts| facts.gpus[0].pci.path[1] = "0000:10:02.0".into();
+    assert_eq!(acs(&["0000:11:08.0", "0000:11:09.0"], apart), [""; 0]);
+    let direct = acs(&["0000:11:08.0"], |facts| facts.data_direct = true);
+    assert_eq!(
+        direct,
+        ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
+    );
+}
+
