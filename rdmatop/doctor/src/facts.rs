@@ -344,6 +344,8 @@ pub struct Process {
     pub nodes: Reading<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Reading<Vec<(String, bool)>>,
+    /// It has a verbs file open, or the kernel lists it as a user of a device.
+    pub has_open: bool,
     /// Whether the kernel lists queue pairs of the process.
     pub has_qps: bool,
     /// Its libraries of RDMA and collectives. Only read with `--pid`.

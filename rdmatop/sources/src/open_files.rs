@@ -45,7 +45,7 @@ pub struct OpenFile {
     /// The link in /proc (`of`).
     pub(super) link: PathBuf,
     /// What the link says.
-    pub(super) target: Vec<u8>,
+    pub target: Vec<u8>,
     /// Of what is called as a verbs file: major and minor number, if it is a device that takes requests.
     pub(super) device: Option<(u32, u32)>,
 }

@@ -1,5 +1,6 @@
 //! How much memory processes may lock, and RDMA cgroups.
 
+use super::jobs;
 use crate::{
     facts::{Facts, Process},
     line::{Lines, WITH_ROOT},
@@ -28,10 +29,21 @@ pub(crate) fn subject(processes: &[&Process]) -> String {
     format!("PIDs {}", names(&pids))
 }
 
+/// Whether the limit of a process matters. Monitors and X servers have GPUs open, and do no RDMA.
+fn does_rdma(facts: &Facts, process: &Process) -> bool {
+    let is_set_up = process.environ.known().is_none_or(|environ| {
+        let own = &environ[..environ.len().saturating_sub(process.from_conf)];
+        own.iter()
+            .any(|(name, _)| jobs::shared(name) && name != "NCCL_VERSION")
+    });
+    let has_devices = facts.answering().next().is_some();
+    process.has_open || process.has_qps || has_devices && (is_set_up || facts.pid.is_some())
+}
+
 pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     let mut low: Vec<(u64, Vec<&Process>)> = Vec::new();
     let mut fine = Vec::new();
-    for process in &facts.processes {
+    for process in facts.processes.iter().filter(|process| does_rdma(facts, process)) {
         let whose = subject(&[process]);
         match out.known(
             &process.memlock,

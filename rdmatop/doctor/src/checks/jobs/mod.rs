@@ -54,7 +54,7 @@ impl Job<'_> {
 }
 
 /// Whether a variable is the same for all ranks of a job.
-fn shared(name: &str) -> bool {
+pub(super) fn shared(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["NCCL_", "UCX_", "FI_", "NVSHMEM_", "GLOO_", "RCCL_"];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -29,6 +29,23 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
+fn a_monitor_of_gpus_may_lock_little() {
+    let fake = trees::gpu_node();
+    trees::job(&fake, 4713, &[]);
+    fake.proc(
+        "4713/limits",
+        "Max locked memory         65536                65536                bytes\n",
+    );
+    let fails = || page_of(&fake, None).contains("PID 4713 (python3) may lock 64 KiB");
+    assert!(fails());
+    fake.remove("proc/4713/fd/5");
+    fake.link("proc/4713/fd/6", "/dev/nvidia0");
+    assert!(!fails());
+    fake.link("proc/4713/fd/7", "/dev/infiniband/uverbs1");
+    assert!(fails(), "a rank has both open");
+}
+
+#[test]
 fn a_job_without_nccl_s_plug_in_for_efa_is_asked_about_by_its_mappings() {
     let fake = trees::efa_node();
     let maps = "7f00-7f01 r-xp 00000000 08:01 2 /opt/libnccl.so.2\n";

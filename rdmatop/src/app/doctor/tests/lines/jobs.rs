@@ -107,6 +107,31 @@ fn nccl_without_its_plug_in_uses_no_efa() {
     let nccl = || list(&["libnccl.so.2", "libibverbs.so.1"]);
     let line = with(nccl(), "efa", false);
     assert_eq!(line.len(), 1, "{line:?}");
+#[test]
+fn the_limit_of_a_process_that_does_no_rdma_is_not_judged() {
+    let memlock = |setting: Option<&str>, change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        facts.processes.truncate(1);
+        let process = &mut facts.processes[0];
+        process.memlock = Reading::Known(Some(65_536));
+        process.has_open = false;
+        let setting = setting.map(|name| (name.to_owned(), "1".to_owned()));
+        process.environ = Reading::Known(setting.into_iter().collect());
+        change(&mut facts);
+        of_check("limit.memlock", &facts).len()
+    };
+    for of_none in [None, Some("NCCL_VERSION"), Some("CUDA_VISIBLE_DEVICES")] {
+        assert_eq!(memlock(of_none, |_| {}), 0, "{of_none:?}");
+    }
+    let nccl = Some("NCCL_DEBUG");
+    assert_eq!(memlock(nccl, |_| {}), 1);
+    assert_eq!(memlock(nccl, |facts| facts.processes[0].from_conf = 1), 0);
+    assert_eq!(memlock(nccl, |facts| facts.devices = Reading::Known(vec![])), 0);
+    assert_eq!(memlock(None, |facts| facts.processes[0].has_open = true), 1);
+    assert_eq!(memlock(None, |facts| facts.processes[0].has_qps = true), 1);
+    assert_eq!(memlock(None, |facts| facts.pid = Some(4711)), 1);
+}
+
     assert!(
         line[0].starts_with("Pass ")
             && line[0].contains(
