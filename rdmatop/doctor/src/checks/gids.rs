@@ -1,16 +1,20 @@
 //! Addresses of RoCE ports.
 
 use crate::{
-    facts::Facts,
+    facts::{Device, Facts},
     line::Lines,
     words::{distinct, port_name},
 };
 use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
+    let has_file = |device: &Device| !facts.view.lacks_file(facts, &device.name);
     let mut places: Vec<u16> = Vec::new();
-    let mut fine = 0;
-    for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
+    let (mut fine, mut idle) = (0, Vec::new());
+    for (device, port) in facts
+        .ports()
+        .filter(|(device, port)| port.roce && has_file(device))
+    {
         let name = port_name(device, port);
         // The interface may be in another network namespace, and one of its name here.
         let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());

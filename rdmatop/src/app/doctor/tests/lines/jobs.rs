@@ -519,3 +519,33 @@ fn a_gid_matters_on_the_devices_that_the_job_finds() {
     let said = "Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1";
     assert_eq!(of_check("job.gid", &facts), [said]);
 }
+
+#[test]
+fn a_device_without_a_file_in_dev_is_none_of_the_job() {
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    let set = |facts: &mut Facts, name: &str, value: &str| {
+        facts.processes[0].environ = Reading::Known(vec![(name.to_owned(), value.to_owned())]);
+    };
+    let both = ["mlx5_0", "mlx5_1"].map(|name| (name.to_owned(), true));
+    facts.processes[0].sees = Reading::Known(both.to_vec());
+    super::port(&mut facts, 0).gids = Reading::Known(Vec::new());
+    set(&mut facts, "NCCL_IB_GID_INDEX", "3");
+    assert_eq!(
+        of_check("job.gid", &facts),
+        ["Fail PID 4711 (python3): NCCL_IB_GID_INDEX=3 is no address (GID) of mlx5_0"]
+    );
+    assert!(of_check("port.gid", &facts)[0].starts_with("Fail mlx5_0"));
+    let files = Reading::Known(vec![("uverbs1".to_owned(), Some(true))]);
+    (facts.view.nodes, facts.processes[0].nodes) = (files.clone(), files);
+    assert_eq!(
+        of_check("job.gid", &facts),
+        ["Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"]
+    );
+    assert!(of_check("port.gid", &facts)[0].starts_with("Pass "));
+    set(&mut facts, "NCCL_IB_HCA", "=mlx5_0");
+    assert_eq!(
+        of_check("job.devices", &facts),
+        ["Fail PID 4711 (python3): NCCL_IB_HCA==mlx5_0 takes no RDMA device that the job finds"]
+    );
+}
