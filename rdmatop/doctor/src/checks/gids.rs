@@ -3,7 +3,7 @@
 use crate::{
     facts::{Device, Facts},
     line::Lines,
-    words::{distinct, port_name},
+    words::{distinct, names, port_name},
 };
 use rdmatop_base::step::{ShellWord, step};
 
@@ -37,7 +37,10 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
         if !port.active() {
             continue;
         }
-        if v2().next().is_some() {
+        if v2().next().is_some() && !port.in_use {
+            // The functions of pods have addresses of their own, and of a bond one link has them all.
+            idle.push(name);
+        } else if v2().next().is_some() {
             out.warn(
                 &name,
                 format!("{name} has a link-local address (GID) only"),
@@ -58,7 +61,15 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             );
         }
     }
-    if !out.is_empty() || fine == 0 {
+    let is_well = out.is_empty();
+    if !idle.is_empty() {
+        let text = format!(
+            "link-local addresses (GIDs) only, and no queue pairs, on {}",
+            names(&idle)
+        );
+        out.pass("", text);
+    }
+    if !is_well || fine == 0 {
         return;
     }
     out.pass(
