@@ -98,8 +98,10 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
         match service.memlock {
             Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
                 let unit = if service.shell {
-                    "ulimit -Hl   # unlimited -> ulimit -l unlimited   # less, or for all -> `* - memlock unlimited` in /etc/security/limits.conf; log in anew"
-                        .into()
+                    step!(
+                        "ulimit -Hl   # unlimited -> ulimit -l unlimited   # less, or for all -> {}",
+                        of_shell(facts)
+                    )
                 } else {
                     step!(
                         "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
@@ -122,6 +124,17 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
     }
     if out.is_empty() && !fine.is_empty() {
         out.pass("", format!("jobs of {} may lock enough memory", names(&fine)));
+    }
+}
+
+/// The remedy for all that starts where rdmatop did. A container often does not see its own place among the
+/// machine's cgroups.
+fn of_shell(facts: &Facts) -> NextStep {
+    let by_cgroup = locked::raise(facts.view.cgroup.as_deref());
+    match (by_cgroup == locked::raise(None), facts.host.container) {
+        (false, _) => by_cgroup,
+        (true, true) => "start the container with --ulimit memlock=-1 (Kubernetes: the limit of the node's containerd or CRI-O)".into(),
+        (true, false) => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew".into(),
     }
 }
 

@@ -60,13 +60,28 @@ fn limits_are_judged_by_what_they_permit() {
         exempt: false,
         shell: true,
     });
-    let report = examine(&facts);
-    let line = report
-        .lines
-        .iter()
-        .find(|line| line.id == "limit.default")
-        .unwrap();
-    assert!(line.remedy.starts_with("ulimit -Hl "), "{line:?}");
+    let mut remedy = |cgroup: &str, container| {
+        (facts.view.cgroup, facts.host.container) = (Some(cgroup.to_owned()), container);
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "limit.default");
+        line.unwrap().remedy.to_string()
+    };
+    for (cgroup, container, says) in [
+        ("/user.slice/user-7.slice/session-3.scope", false, "limits.conf"),
+        ("/", false, "limits.conf"),
+        ("/", true, "start the container with --ulimit"),
+        (
+            "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
+            false,
+            "slurm.conf",
+        ),
+    ] {
+        let said = remedy(cgroup, container);
+        assert!(
+            said.starts_with("ulimit -Hl ") && said.contains(says),
+            "{cgroup}: {said}"
+        );
+    }
     let cgroup = |current| {
         changed(move |facts| {
             facts.view.rdma_limits = Reading::Known(vec![RdmaLimit {
@@ -93,21 +108,6 @@ fn limits_are_judged_by_what_they_permit() {
 }
 
 #[test]
-fn nccl_without_its_plug_in_uses_no_efa() {
-    let with = |libraries: Reading<Vec<String>>, driver: &str, has_qps: bool| {
-        let mut facts = HEALTHY.clone();
-        for device in devices(&mut facts) {
-            device.driver = Some(driver.into());
-        }
-        let process = &mut facts.processes[0];
-        (process.libraries, process.has_qps) = (libraries, has_qps);
-        of_check("job.rdma", &facts)
-    };
-    let list = |names: &[&str]| Reading::Known(names.iter().map(|name| (*name).to_owned()).collect());
-    let nccl = || list(&["libnccl.so.2", "libibverbs.so.1"]);
-    let line = with(nccl(), "efa", false);
-    assert_eq!(line.len(), 1, "{line:?}");
-#[test]
 fn the_limit_of_a_process_that_does_no_rdma_is_not_judged() {
     let memlock = |setting: Option<&str>, change: fn(&mut Facts)| {
         let mut facts = HEALTHY.clone();
@@ -132,6 +132,21 @@ fn the_limit_of_a_process_that_does_no_rdma_is_not_judged() {
     assert_eq!(memlock(None, |facts| facts.pid = Some(4711)), 1);
 }
 
+#[test]
+fn nccl_without_its_plug_in_uses_no_efa() {
+    let with = |libraries: Reading<Vec<String>>, driver: &str, has_qps: bool| {
+        let mut facts = HEALTHY.clone();
+        for device in devices(&mut facts) {
+            device.driver = Some(driver.into());
+        }
+        let process = &mut facts.processes[0];
+        (process.libraries, process.has_qps) = (libraries, has_qps);
+        of_check("job.rdma", &facts)
+    };
+    let list = |names: &[&str]| Reading::Known(names.iter().map(|name| (*name).to_owned()).collect());
+    let nccl = || list(&["libnccl.so.2", "libibverbs.so.1"]);
+    let line = with(nccl(), "efa", false);
+    assert_eq!(line.len(), 1, "{line:?}");
     assert!(
         line[0].starts_with("Pass ")
             && line[0].contains(
