@@ -133,6 +133,22 @@ fn obstacles_between_gpu_and_nic_are_named() {
     );
 }
 
+#[test]
+fn the_tool_that_shows_distances_is_that_of_the_maker_of_the_gpus() {
+    for (nvidia, tool) in [(true, "nvidia-smi "), (false, "rocm-smi ")] {
+        let mut facts = HEALTHY.clone();
+        devices(&mut facts).truncate(4);
+        facts.gpus.iter_mut().for_each(|gpu| gpu.nvidia = nvidia);
+        let report = examine(&facts);
+        let line = report
+            .lines
+            .iter()
+            .find(|line| line.id == "gpu.distance")
+            .unwrap();
+        assert!(line.remedy.starts_with(tool), "{line:?}");
+    }
+}
+
 /// The lines about GPU memory without a module for peer memory, of the open driver or the closed one.
 fn memory(open: bool, change: impl FnOnce(&mut Facts)) -> Vec<String> {
     changed(|facts| {
@@ -170,6 +186,24 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         memory(true, with_driver("hns3")),
         ["Unknown gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
     );
+    // GPUs of AMD beside NICs of Broadcom.
+    let broadcom = |kernel| {
+        memory(true, |facts| {
+            with_driver("bnxt_en")(facts);
+            facts.host.version = Some(kernel);
+            facts.gpus.iter_mut().for_each(|gpu| gpu.nvidia = false);
+        })
+    };
+    assert!(broadcom((6, 5))[0].starts_with("Unknown "));
+    assert_eq!(broadcom((6, 6)), memory(true, |_| {}));
+    let beside = memory(true, |facts| devices(facts)[0].driver = Some("hns3".into()));
+    assert_eq!(
+        beside,
+        [
+            "Pass gpu.direct 8 GPUs: NICs of mlx5_core can reach their memory (DMA-BUF)",
+            "Unknown gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"
+        ]
+    );
     assert_eq!(
         memory(false, with_driver("efa")),
         [
@@ -204,18 +238,6 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     assert_eq!(said, ["whether NICs reach GPU memory (GPUDirect RDMA)"]);
 }
 
-#[test]
-fn interrupts_in_one_place_are_named() {
-    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 8]);
-    assert_eq!(line, ["Warn pcie.irq all interrupts of mlx5_1 go to one CPU"]);
-    let line = changed(|facts| devices(facts)[1].irqs = (40..48).map(|cpu| vec![cpu]).collect());
-    assert_eq!(
-        line,
-        ["Warn pcie.irq all interrupts of mlx5_1 go to CPUs of another NUMA node"]
-    );
-    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
-    assert_eq!(line, [""; 0], "two are one queue and its management");
-}
 /// The lines about ACS on a node where the ways of a GPU and of its NIC part at a switch, and these bridges
 /// redirect.
 fn acs(redirect: &[&str], change: impl FnOnce(&mut Facts)) -> Vec<String> {
@@ -252,3 +274,15 @@ fn only_a_bridge_at_which_the_ways_of_gpu_and_nic_part_is_named() {
     );
 }
 
+#[test]
+fn interrupts_in_one_place_are_named() {
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 8]);
+    assert_eq!(line, ["Warn pcie.irq all interrupts of mlx5_1 go to one CPU"]);
+    let line = changed(|facts| devices(facts)[1].irqs = (40..48).map(|cpu| vec![cpu]).collect());
+    assert_eq!(
+        line,
+        ["Warn pcie.irq all interrupts of mlx5_1 go to CPUs of another NUMA node"]
+    );
+    let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
+    assert_eq!(line, [""; 0], "two are one queue and its management");
+}
