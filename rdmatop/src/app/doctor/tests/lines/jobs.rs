@@ -241,7 +241,9 @@ fn a_container_need_not_have_the_files_of_all_devices() {
     let of_3 = |name: &str| ["uverbs3", "rdma_cm"].contains(&name);
     assert_eq!(
         node(true, of_3),
-        ["Pass this container has the files of 1 device in /dev/infiniband"]
+        [
+            "Pass this container has the files of 1 device in /dev/infiniband; their modes let it open them, and whether its cgroup does was not read"
+        ]
     );
     let some = node(false, of_3);
     assert!(
