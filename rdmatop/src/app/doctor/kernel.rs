@@ -158,16 +158,19 @@ pub(super) fn openers(root: &Root, most: usize) -> (BTreeMap<u32, bool>, bool) {
         *found.entry(holder.pid).or_default() |= is_verbs(&file.target);
         ControlFlow::Continue(())
     });
+    // Eight ranks with eight workers each, which load data, are 72.
+    let forks = open_files::forks(root, found.keys().copied());
+    found.retain(|pid, _| !forks.contains(pid));
     (found, walk.cut)
+}
+
+fn is_verbs(target: &[u8]) -> bool {
+    target.starts_with(b"/dev/infiniband/uverbs")
 }
 
 fn is_device(target: &[u8]) -> bool {
     let gpu = target
         .strip_prefix(b"/dev/nvidia")
-fn is_verbs(target: &[u8]) -> bool {
-    target.starts_with(b"/dev/infiniband/uverbs")
-}
-
         .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
     gpu || is_verbs(target) || target == b"/dev/kfd"
 }

@@ -62,6 +62,34 @@ fn a_job_without_nccl_s_plug_in_for_efa_is_asked_about_by_its_mappings() {
 }
 
 #[test]
+fn a_worker_that_a_rank_has_forked_counts_as_the_rank() {
+    let fake = trees::gpu_node();
+    let stat = |pid: u32, ppid: u32, stack: u32| {
+        let line = format!("{pid} (p) S {ppid}{} 9 0 0 0 0 0 {stack} 0\n", " 0".repeat(17));
+        fake.proc(format!("{pid}/stat"), line);
+    };
+    for (pid, ppid, stack) in [(4711, 1, 7000), (4712, 1, 8000)] {
+        stat(pid, ppid, stack);
+    }
+    for pid in 5000..5064 {
+        trees::job(&fake, pid, &[]);
+        stat(pid, 4711 + pid % 2, 7000 + pid % 2 * 1000);
+    }
+    let facts = || {
+        let facts = collect(&fake.root(), None);
+        (facts.processes.len(), facts.left_out)
+    };
+    assert_eq!(facts(), (2, 0));
+    // One that has started a program, and one whose stack is not readable.
+    stat(5000, 4711, 9000);
+    stat(5001, 4712, 0);
+    assert_eq!(facts(), (4, 0));
+    // Whose parent has nothing open.
+    stat(5002, 1, 7000);
+    assert_eq!(facts(), (5, 0));
+}
+
+#[test]
 fn an_efa_node_passes_without_a_line_about_roce() {
     let page = page_of(&trees::efa_node(), None);
     assert!(page.starts_with("doctor: no problem found"), "{page}");
