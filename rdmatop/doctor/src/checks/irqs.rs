@@ -5,17 +5,23 @@ use crate::{
     line::Lines,
     words::{distinct, names},
 };
+use rdmatop_base::step::step;
 
 /// From this number of interrupts on they should be spread: fewer are one queue and its management.
 pub(crate) const VECTORS: usize = 4;
 
+const BALANCE: &str = "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; it is not found -> install irqbalance";
+
 pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
     let cpus: usize = facts.nodes.iter().map(|(_, cpus)| cpus.len()).sum();
     let (mut fine, mut one, mut off) = (Vec::new(), Vec::new(), Vec::new());
+    let mut is_mlx5 = true;
     for device in facts.hardware() {
+        let driver = device.driver.as_deref().unwrap_or_default();
         if device.irqs.len() < VECTORS || cpus < 2 {
             continue;
         }
+        is_mlx5 &= driver.starts_with("mlx5");
         let all = distinct(device.irqs.iter().flatten());
         let node = device.pci.as_ref().and_then(|pci| pci.node);
         let near = node.and_then(|node| facts.nodes.iter().find(|(number, _)| *number == node));
@@ -23,6 +29,8 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
         if all.len() == 1 {
             one.push(name);
         } else if let Some((_, near)) = near
+            // efa asks for its vector n to go to CPU n (`efa_setup_comp_irq`), on whatever node that is.
+            && driver != "efa"
             && facts.nodes.len() > 1
             && !all.is_empty()
             && all.iter().all(|cpu| !near.contains(*cpu))
@@ -37,7 +45,14 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
             &names(&one),
             format!("all interrupts of {} go to one CPU", names(&one)),
             "That CPU then limits all programs that wait for completions.",
-            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: sudo set_irq_affinity.sh INTERFACE, of mlnx-tools",
+            if is_mlx5 {
+                step!(
+                    "{}; where they are set by hand: sudo set_irq_affinity.sh INTERFACE, of mlnx-tools",
+                    BALANCE
+                )
+            } else {
+                BALANCE.into()
+            },
         );
     }
     if !off.is_empty() {
@@ -48,10 +63,14 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
                 names(&off)
             ),
             "Each completion then crosses the link between sockets.",
-            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; where they are set by hand: sudo set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools",
+            if is_mlx5 {
+                step!("{}; where they are set by hand: sudo set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools", BALANCE)
+            } else {
+                BALANCE.into()
+            },
         );
     }
     if out.is_empty() && !fine.is_empty() {
-        out.pass("", "each NIC's interrupts go to several CPUs near it");
+        out.pass("", "each NIC's interrupts go to several CPUs");
     }
 }

@@ -285,4 +285,18 @@ fn interrupts_in_one_place_are_named() {
     );
     let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
     assert_eq!(line, [""; 0], "two are one queue and its management");
+    let remedy = |driver: &str| {
+        let mut facts = HEALTHY.clone();
+        for device in devices(&mut facts) {
+            device.driver = Some(driver.into());
+            device.irqs = (40..48).map(|cpu| vec![cpu]).collect();
+        }
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "pcie.irq").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy("mlx5_core").contains("mlnx-tools"));
+    let other = remedy("bnxt_en");
+    assert!(other.contains("install irqbalance") && !other.contains("mlnx-tools"));
+    assert_eq!(remedy("efa"), "", "a pass line");
 }
