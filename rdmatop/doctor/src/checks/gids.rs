@@ -1,20 +1,19 @@
 //! Addresses of RoCE ports.
 
 use crate::{
-    facts::{Device, Facts},
+    facts::Facts,
     line::Lines,
-    words::{distinct, names, port_name},
+    words::{distinct, port_name},
 };
 use rdmatop_base::step::{ShellWord, step};
 
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
-    let has_file = |device: &Device| !facts.view.lacks_file(facts, &device.name);
     let mut places: Vec<u16> = Vec::new();
-    let (mut fine, mut idle) = (0, Vec::new());
-    for (device, port) in facts
-        .ports()
-        .filter(|(device, port)| port.roce && has_file(device))
-    {
+    let mut fine = 0;
+    for (device, port) in facts.ports() {
+        if !port.roce || facts.view.lacks_file(facts, &device.name) {
+            continue;
+        }
         let name = port_name(device, port);
         // The interface may be in another network namespace, and one of its name here.
         let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
@@ -39,7 +38,8 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
         }
         if v2().next().is_some() && !port.in_use {
             // The functions of pods have addresses of their own, and of a bond one link has them all.
-            idle.push(name);
+            let text = format!("{name} has a link-local address (GID) only, and no queue pairs");
+            out.pass(&name, text);
         } else if v2().next().is_some() {
             out.warn(
                 &name,
@@ -61,15 +61,7 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             );
         }
     }
-    let is_well = out.is_empty();
-    if !idle.is_empty() {
-        let text = format!(
-            "link-local addresses (GIDs) only, and no queue pairs, on {}",
-            names(&idle)
-        );
-        out.pass("", text);
-    }
-    if !is_well || fine == 0 {
+    if fine == 0 {
         return;
     }
     out.pass(

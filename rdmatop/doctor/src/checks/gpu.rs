@@ -13,12 +13,9 @@ const DMABUF: (u32, u32) = (5, 12);
 /// kernel on, also for scalable functions (`mlx5_core.sf`), efa from 5.16 on, bnxt_re (whose function bnxt_en
 /// drives) from 6.6 on. Of others some do in newer kernels, and hns does in none.
 fn has_dmabuf(driver: &str, kernel: (u32, u32)) -> bool {
-    match driver {
-        "mlx5_core" | "mlx5_core.sf" => kernel >= DMABUF,
-        "efa" => kernel >= (5, 16),
-        "bnxt_en" => kernel >= (6, 6),
-        _ => false,
-    }
+    driver.starts_with("mlx5_core") && kernel >= DMABUF
+        || driver == "efa" && kernel >= (5, 16)
+        || driver == "bnxt_en" && kernel >= (6, 6)
 }
 
 const WHAT: &str = "whether NICs reach GPU memory (GPUDirect RDMA)";
@@ -71,14 +68,10 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
     }
     if open == Some(&true) && new_enough && !register.is_empty() {
-        let whose = if others.is_empty() {
-            String::new()
-        } else {
-            format!(" of {}", names(&register))
-        };
+        let register = names(&register);
         out.pass(
             "",
-            format!("{gpus}: NICs{whose} can reach their memory (DMA-BUF)"),
+            format!("{gpus}: NICs of {register} can reach their memory (DMA-BUF)"),
         );
         if others.is_empty() {
             return;

@@ -5,12 +5,10 @@ use crate::{
     line::Lines,
     words::{distinct, names},
 };
-use rdmatop_base::step::step;
+use rdmatop_base::step::{NextStep, step};
 
 /// From this number of interrupts on they should be spread: fewer are one queue and its management.
 pub(crate) const VECTORS: usize = 4;
-
-const BALANCE: &str = "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; it is not found -> install irqbalance";
 
 pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
     let cpus: usize = facts.nodes.iter().map(|(_, cpus)| cpus.len()).sum();
@@ -40,35 +38,35 @@ pub(crate) fn irqs(facts: &Facts, out: &mut Lines) {
             fine.push(name);
         }
     }
-    if !one.is_empty() {
-        out.warn(
-            &names(&one),
-            format!("all interrupts of {} go to one CPU", names(&one)),
+    for (all, place, why, by_hand) in [
+        (
+            one,
+            "one CPU",
             "That CPU then limits all programs that wait for completions.",
-            if is_mlx5 {
-                step!(
-                    "{}; where they are set by hand: sudo set_irq_affinity.sh INTERFACE, of mlnx-tools",
-                    BALANCE
-                )
-            } else {
-                BALANCE.into()
-            },
-        );
-    }
-    if !off.is_empty() {
-        out.warn(
-            &names(&off),
-            format!(
-                "all interrupts of {} go to CPUs of another NUMA node",
-                names(&off)
-            ),
+            "sudo set_irq_affinity.sh INTERFACE, of mlnx-tools, until the next boot",
+        ),
+        (
+            off,
+            "CPUs of another NUMA node",
             "Each completion then crosses the link between sockets.",
-            if is_mlx5 {
-                step!("{}; where they are set by hand: sudo set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools", BALANCE)
-            } else {
-                BALANCE.into()
-            },
+            "sudo set_irq_affinity_bynode.sh NODE INTERFACE, of mlnx-tools, until the next boot",
+        ),
+    ] {
+        let all = names(&all);
+        let mut remedy = NextStep::from(
+            "sudo systemctl start irqbalance   # spreads all interrupts of the machine until the next boot; it is not found -> install irqbalance",
         );
+        if is_mlx5 {
+            remedy = step!("{}; where they are set by hand: {}", remedy, by_hand);
+        }
+        if !all.is_empty() {
+            out.warn(
+                &all,
+                format!("all interrupts of {all} go to {place}"),
+                why,
+                remedy,
+            );
+        }
     }
     if out.is_empty() && !fine.is_empty() {
         out.pass("", "each NIC's interrupts go to several CPUs");

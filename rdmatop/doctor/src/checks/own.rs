@@ -37,11 +37,6 @@ pub(crate) fn ebpf(facts: &Facts, out: &mut Lines) {
         );
     }
     for cause in facts.own.missing.iter().filter(|cause| EBPF.contains(&cause.id)) {
-        // What a container was not given is no fault of the machine's.
-        if facts.host.container {
-            out.skip("rdmatop's eBPF programs", cause.why.clone(), cause.remedy.clone());
-            continue;
-        }
         out.warn(
             "",
             format!("rdmatop's eBPF programs: {}", cause.why),
@@ -73,11 +68,11 @@ pub(crate) fn processes(facts: &Facts, out: &mut Lines) {
             // The line about processes that could not be inspected reports this, if there are any.
             continue;
         }
-        let (what, why, remedy) = (&*cause.what, &cause.why, cause.remedy.clone());
-        if facts.host.container {
-            out.skip(what, why, remedy);
-        } else {
-            out.warn("", what, format!("{why}."), remedy);
-        }
+        out.warn(
+            "",
+            cause.what.clone(),
+            format!("{}.", cause.why),
+            cause.remedy.clone(),
+        );
     }
 }

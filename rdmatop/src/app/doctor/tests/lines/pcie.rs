@@ -102,7 +102,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     });
     assert_eq!(
         line,
-        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF)"]
+        ["Pass gpu.direct 8 GPUs: NICs of mlx5_core can reach their memory (DMA-BUF)"]
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
@@ -134,18 +134,17 @@ fn obstacles_between_gpu_and_nic_are_named() {
 }
 
 #[test]
-fn the_tool_that_shows_distances_is_that_of_the_maker_of_the_gpus() {
-    for (nvidia, tool) in [(true, "nvidia-smi "), (false, "rocm-smi ")] {
-        let mut facts = HEALTHY.clone();
-        devices(&mut facts).truncate(4);
-        facts.gpus.iter_mut().for_each(|gpu| gpu.nvidia = nvidia);
-        let report = examine(&facts);
-        let line = report
-            .lines
-            .iter()
-            .find(|line| line.id == "gpu.distance")
-            .unwrap();
-        assert!(line.remedy.starts_with(tool), "{line:?}");
+fn the_tool_that_shows_distances_is_named_for_each_maker_of_gpus() {
+    let mut facts = HEALTHY.clone();
+    devices(&mut facts).truncate(4);
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "gpu.distance")
+        .unwrap();
+    for tool in ["nvidia-smi topo", "rocm-smi "] {
+        assert!(line.remedy.contains(tool), "{line:?}");
     }
 }
 
@@ -171,7 +170,7 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         }
     };
     assert!(memory(true, with_driver("efa"))[0].starts_with("Pass "));
-    assert_eq!(memory(true, with_driver("mlx5_core.sf")), memory(true, |_| {}));
+    assert!(memory(true, with_driver("mlx5_core.sf"))[0].starts_with("Pass "));
     let older = memory(true, |facts| {
         with_driver("efa")(facts);
         facts.host.version = Some((5, 15));
@@ -195,7 +194,7 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         })
     };
     assert!(broadcom((6, 5))[0].starts_with("Unknown "));
-    assert_eq!(broadcom((6, 6)), memory(true, |_| {}));
+    assert!(broadcom((6, 6))[0].starts_with("Pass "));
     let beside = memory(true, |facts| devices(facts)[0].driver = Some("hns3".into()));
     assert_eq!(
         beside,

@@ -518,7 +518,7 @@ fn ports_without_a_usable_gid_are_named() {
     let unused = gids(vec![link_local(true)]);
     assert_eq!(
         of(unused),
-        "Pass port.gid link-local addresses (GIDs) only, and no queue pairs, on mlx5_1"
+        "Pass port.gid mlx5_1 has a link-local address (GID) only, and no queue pairs"
     );
     let used = changed(|facts| {
         let port = port(facts, 1);
