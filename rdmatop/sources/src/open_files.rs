@@ -161,8 +161,8 @@ pub fn walk(
     out
 }
 
-/// Those of these processes that another one of them has made by fork(2), with its open files, and that run the
-/// same program since.
+/// Those of these processes that another one of them has made by fork(2), with its open files, and that run
+/// the same program since.
 pub fn forks(root: &Root, pids: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
     let ask = |root: &Root, pid: u32| {
         let stat = Stat::parse(&root.bytes(&root.proc(format!("{pid}/stat")), 4096)?)?;

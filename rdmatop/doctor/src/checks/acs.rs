@@ -57,8 +57,9 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     }
 }
 
-/// Whether a bridge above a function is where its way to another one leaves the way to the root complex. Between
-/// functions of two root ports there is none: what they send each other passes the root complex anyway.
+/// Whether a bridge above a function is where its way to another one leaves the way to the root complex.
+/// Between functions of two root ports there is none: what they send each other passes the root complex
+/// anyway.
 fn parts(bridge: &str, pci: &Pci, other: &Pci) -> bool {
     let is_shared = |at: &String| at == bridge;
     pci.path.get(1) == other.path.get(1) && !pci.path.is_empty() && !other.path.iter().any(is_shared)

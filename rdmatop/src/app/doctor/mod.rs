@@ -158,8 +158,8 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
 
 const OPENERS: &str = "processes that have devices open";
 
-/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs, each with whether it uses RDMA, and
-/// those with queue pairs.
+/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs, each with whether it uses RDMA,
+/// and those with queue pairs.
 fn drivers(
     root: &Root,
     names: Option<&[OsString]>,

@@ -25,7 +25,7 @@ const GIDS: [(&str, &str); 3] = [
 ];
 
 /// The devices among which a job chooses: those that its processes find in /sys, which in mode exclusive of
-/// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c), and which
+/// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c), if they
 /// have a file in its /dev. Also whether the machine's stand for them, because they are not known.
 fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
     let devices = facts.devices.known().into_iter().flatten();
