@@ -67,7 +67,7 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
     if let Some(way) = way {
         return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
     }
-    if open == Some(&true) && new_enough && !register.is_empty() {
+    if open == Some(&true) && !register.is_empty() {
         let register = names(&register);
         out.pass(
             "",
