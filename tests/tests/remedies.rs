@@ -36,7 +36,7 @@ udevadm() { command udevadm "$@" --dry-run; }
 "#;
 
 /// Programs that are in no small package of Debian.
-const MAY_BE_ABSENT: [&str; 13] = [
+const MAY_BE_ABSENT: [&str; 14] = [
     "dnf",
     "docker",
     "ibdiagnet",
@@ -46,6 +46,7 @@ const MAY_BE_ABSENT: [&str; 13] = [
     "mlxlink",
     "nvidia-smi",
     "py-spy",
+    "rdma_topo",
     "scontrol",
     "set_irq_affinity.sh",
     "set_irq_affinity_bynode.sh",

@@ -90,6 +90,8 @@ pub struct Facts {
     pub unfinished: Vec<(&'static str, &'static str)>,
     /// GPUs of NVIDIA and AMD.
     pub gpus: Vec<Gpu>,
+    /// NICs have functions for GPUDirect alone (ConnectX-8's Data Direct).
+    pub data_direct: bool,
     /// Devices that the user wants left alone, which were not read.
     pub excluded: Vec<String>,
     /// How GPU memory reaches a NIC.
@@ -252,7 +254,8 @@ pub struct Pci {
     pub slot: Reading<PcieLink>,
     /// Type of its IOMMU group: `identity`, `DMA`, `DMA-FQ`; absent without an IOMMU.
     pub iommu: Reading<String>,
-    /// Bridges above it that redirect traffic between devices (ACS).
+    /// Bridges above it that redirect traffic between devices (ACS); absent on Grace, where Linux has them do
+    /// so.
     pub acs: Reading<Vec<String>>,
 }
 
@@ -341,6 +344,8 @@ pub struct Process {
     pub nodes: Reading<Vec<(String, Option<bool>)>>,
     /// RDMA devices that its /sys lists, each with whether its files are there.
     pub sees: Reading<Vec<(String, bool)>>,
+    /// It has a verbs file open, or the kernel lists it as a user of a device.
+    pub has_open: bool,
     /// Whether the kernel lists queue pairs of the process.
     pub has_qps: bool,
     /// Its libraries of RDMA and collectives. Only read with `--pid`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Device, Facts, Port};
+use super::facts::{Device, Facts, Port, Process};
 use rdmatop_base::order::Gather as _;
 pub(super) use rdmatop_base::text::{bytes, count, lists, names};
 pub(super) use rdmatop_base::variables::setting;
@@ -52,6 +52,18 @@ impl Facts {
     pub(super) fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         self.answering()
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
+    }
+}
+
+impl Process {
+    /// Whether its /dev/infiniband has no file for a device: /sys of a container may have the devices of the
+    /// whole machine.
+    pub(super) fn lacks_file(&self, facts: &Facts, device: &str) -> bool {
+        let (Some(verbs), Some(nodes)) = (facts.verbs.known(), self.nodes.known()) else {
+            return false;
+        };
+        let is_absent = |file: &String| nodes.iter().all(|(name, _)| name != file);
+        verbs.iter().any(|(file, of)| of == device && is_absent(file))
     }
 }
 

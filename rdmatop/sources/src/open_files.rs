@@ -1,7 +1,7 @@
 //! The open files of all processes, one after another.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsStr,
     fs,
     io::{self, ErrorKind},
@@ -12,7 +12,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{execs, foreign, proc::Status, root::Root};
+use super::{
+    execs, foreign,
+    proc::{Stat, Status},
+    root::Root,
+};
+use rdmatop_base::order::Gather as _;
 
 /// The largest number of open files that a search reads of the processes of one user: the search must end. It
 /// then goes on with other users' processes, so that no user can hide them.
@@ -45,7 +50,7 @@ pub struct OpenFile {
     /// The link in /proc (`of`).
     pub(super) link: PathBuf,
     /// What the link says.
-    pub(super) target: Vec<u8>,
+    pub target: Vec<u8>,
     /// Of what is called as a verbs file: major and minor number, if it is a device that takes requests.
     pub(super) device: Option<(u32, u32)>,
 }
@@ -154,6 +159,23 @@ pub fn walk(
         ControlFlow::Continue(())
     });
     out
+}
+
+/// Those of these processes that another one of them has made by fork(2), with its open files, and that run
+/// the same program since.
+pub fn forks(root: &Root, pids: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
+    let ask = |root: &Root, pid: u32| {
+        let stat = Stat::parse(&root.bytes(&root.proc(format!("{pid}/stat")), 4096)?)?;
+        Some((stat.ppid, stat.stack?))
+    };
+    let mut known = BTreeMap::new();
+    execs::each(root, pids, ask, |pid, answer| {
+        known.extend(answer.flatten().map(|found| (pid, found)));
+        ControlFlow::Continue(())
+    });
+    let is_fork =
+        |(_, (parent, stack)): &(&u32, &(u32, u64))| known.get(parent).is_some_and(|of| of.1 == *stack);
+    known.iter().filter(is_fork).map(|(pid, _)| *pid).gather()
 }
 
 /// What was read of the open files of a process.

@@ -19,12 +19,20 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     if nics.is_empty() {
         return;
     }
+    if facts.data_direct {
+        let why = "GPUDirect by ConnectX's DMA functions needs a part of it on some bridges";
+        return out.skip(WHAT, why, "sudo rdma_topo check   # of rdma-core: shows which");
+    }
+    let gpus: Vec<&Pci> = facts.gpus.iter().map(|gpu| &gpu.pci).collect();
     let mut on: Vec<&str> = Vec::new();
     let mut known = false;
-    for pci in nics.into_iter().chain(facts.gpus.iter().map(|gpu| &gpu.pci)) {
-        if let Some(bridges) = out.known(&pci.acs, "", WHAT, WITH_ROOT) {
-            known = true;
-            on.extend(bridges.iter().map(String::as_str));
+    for (ones, others) in [(&nics, &gpus), (&gpus, &nics)] {
+        for pci in ones {
+            if let Some(bridges) = out.known(&pci.acs, "", WHAT, WITH_ROOT) {
+                known = true;
+                let is_between = |bridge: &&str| others.iter().any(|other| parts(bridge, pci, other));
+                on.extend(bridges.iter().map(String::as_str).filter(is_between));
+            }
         }
     }
     if !out.is_empty() {
@@ -47,4 +55,12 @@ pub(crate) fn acs(facts: &Facts, out: &mut Lines) {
     } else if known {
         out.pass("", "no PCIe bridge redirects traffic between GPU and NIC (ACS)");
     }
+}
+
+/// Whether a bridge above a function is where its way to another one leaves the way to the root complex.
+/// Between functions of two root ports there is none: what they send each other passes the root complex
+/// anyway.
+fn parts(bridge: &str, pci: &Pci, other: &Pci) -> bool {
+    let is_shared = |at: &String| at == bridge;
+    pci.path.get(1) == other.path.get(1) && !pci.path.is_empty() && !other.path.iter().any(is_shared)
 }

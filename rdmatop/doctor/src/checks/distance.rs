@@ -60,7 +60,7 @@ pub(crate) fn distance(facts: &Facts, out: &mut Lines) {
                 names(&far)
             ),
             "Their data crosses from one NUMA node to another, and NCCL uses no GPUDirect there.",
-            "nvidia-smi topo -m; use GPUs and NICs of one node together",
+            "nvidia-smi topo -m (AMD: rocm-smi --showtoponuma); use GPUs and NICs of one node together",
         );
     } else if let Some(farthest) = near.iter().max() {
         out.pass(

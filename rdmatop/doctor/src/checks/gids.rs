@@ -10,7 +10,10 @@ use rdmatop_base::step::{ShellWord, step};
 pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
     let mut places: Vec<u16> = Vec::new();
     let mut fine = 0;
-    for (device, port) in facts.ports().filter(|(_, port)| port.roce) {
+    for (device, port) in facts.ports() {
+        if !port.roce || facts.view.lacks_file(facts, &device.name) {
+            continue;
+        }
         let name = port_name(device, port);
         // The interface may be in another network namespace, and one of its name here.
         let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
@@ -33,7 +36,11 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
         if !port.active() {
             continue;
         }
-        if v2().next().is_some() {
+        if v2().next().is_some() && !port.in_use {
+            // The functions of pods have addresses of their own, and of a bond one link has them all.
+            let text = format!("{name} has a link-local address (GID) only, and no queue pairs");
+            out.pass(&name, text);
+        } else if v2().next().is_some() {
             out.warn(
                 &name,
                 format!("{name} has a link-local address (GID) only"),
@@ -54,7 +61,7 @@ pub(crate) fn gids(facts: &Facts, out: &mut Lines) {
             );
         }
     }
-    if !out.is_empty() || fine == 0 {
+    if fine == 0 {
         return;
     }
     out.pass(

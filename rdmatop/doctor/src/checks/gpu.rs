@@ -10,10 +10,12 @@ use crate::{
 const DMABUF: (u32, u32) = (5, 12);
 
 /// Whether the driver of this kernel surely registers such memory (`reg_user_mr_dmabuf`): mlx5 does from that
-/// kernel on, also for scalable functions (`mlx5_core.sf`), efa from 5.16 on. Of others some do in newer
-/// kernels, and hns does in none.
+/// kernel on, also for scalable functions (`mlx5_core.sf`), efa from 5.16 on, bnxt_re (whose function bnxt_en
+/// drives) from 6.6 on. Of others some do in newer kernels, and hns does in none.
 fn has_dmabuf(driver: &str, kernel: (u32, u32)) -> bool {
-    driver.starts_with("mlx5_core") && kernel >= DMABUF || driver == "efa" && kernel >= (5, 16)
+    driver.starts_with("mlx5_core") && kernel >= DMABUF
+        || driver == "efa" && kernel >= (5, 16)
+        || driver == "bnxt_en" && kernel >= (6, 6)
 }
 
 const WHAT: &str = "whether NICs reach GPU memory (GPUDirect RDMA)";
@@ -44,7 +46,10 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
         .is_some_and(|kernel| kernel.contains(".el8"));
     let new_enough = version >= DMABUF || is_el8;
     let drivers = distinct(facts.hardware().filter_map(|device| device.driver.as_deref()));
-    let registers = drivers.iter().any(|driver| has_dmabuf(driver, version));
+    let (register, others): (Vec<&str>, Vec<&str>) = drivers
+        .iter()
+        .copied()
+        .partition(|driver| has_dmabuf(driver, version));
     let memory = &facts.gpu_memory;
     let nvidia = facts.gpus.iter().any(|gpu| gpu.nvidia);
     let way = if memory.peermem {
@@ -59,13 +64,22 @@ pub(crate) fn direct(facts: &Facts, out: &mut Lines) {
     } else {
         Some(&true)
     };
-    let by_dmabuf = (open == Some(&true) && new_enough && registers).then_some("DMA-BUF");
-    if let Some(way) = way.or(by_dmabuf) {
+    if let Some(way) = way {
         return out.pass("", format!("{gpus}: NICs can reach their memory ({way})"));
+    }
+    if open == Some(&true) && !register.is_empty() {
+        let register = names(&register);
+        out.pass(
+            "",
+            format!("{gpus}: NICs of {register} can reach their memory (DMA-BUF)"),
+        );
+        if others.is_empty() {
+            return;
+        }
     }
     match (open, memory.open_module.unreadable()) {
         (Some(true), _) if new_enough => {
-            let drivers = names(&drivers);
+            let drivers = names(&others);
             let why = format!("whether the driver of the NICs ({drivers}) registers DMA-BUF memory is not known");
             out.unknown("", WHAT, why);
         }

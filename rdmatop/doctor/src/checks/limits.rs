@@ -1,5 +1,6 @@
 //! How much memory processes may lock, and RDMA cgroups.
 
+use super::jobs;
 use crate::{
     facts::{Facts, Process},
     line::{Lines, WITH_ROOT},
@@ -28,10 +29,21 @@ pub(crate) fn subject(processes: &[&Process]) -> String {
     format!("PIDs {}", names(&pids))
 }
 
+/// Whether the limit of a process matters. Monitors and X servers have GPUs open, and do no RDMA.
+fn does_rdma(facts: &Facts, process: &Process) -> bool {
+    let is_set_up = process.environ.known().is_none_or(|environ| {
+        let own = &environ[..environ.len().saturating_sub(process.from_conf)];
+        own.iter()
+            .any(|(name, _)| jobs::shared(name) && name != "NCCL_VERSION")
+    });
+    let has_devices = facts.answering().next().is_some();
+    process.has_open || process.has_qps || has_devices && (is_set_up || facts.pid.is_some())
+}
+
 pub(crate) fn memlock(facts: &Facts, out: &mut Lines) {
     let mut low: Vec<(u64, Vec<&Process>)> = Vec::new();
     let mut fine = Vec::new();
-    for process in &facts.processes {
+    for process in facts.processes.iter().filter(|process| does_rdma(facts, process)) {
         let whose = subject(&[process]);
         match out.known(
             &process.memlock,
@@ -86,8 +98,10 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
         match service.memlock {
             Some(limit) if limit < MEMLOCK_WARN && !service.exempt => {
                 let unit = if service.shell {
-                    "ulimit -Hl   # unlimited -> ulimit -l unlimited   # less, or for all -> `* - memlock unlimited` in /etc/security/limits.conf; log in anew"
-                        .into()
+                    step!(
+                        "ulimit -Hl   # unlimited -> ulimit -l unlimited   # less, or for all -> {}",
+                        of_shell(facts)
+                    )
                 } else {
                     step!(
                         "LimitMEMLOCK=infinity by: sudo systemctl edit {}; it counts from its next start on",
@@ -110,6 +124,17 @@ pub(crate) fn default(facts: &Facts, out: &mut Lines) {
     }
     if out.is_empty() && !fine.is_empty() {
         out.pass("", format!("jobs of {} may lock enough memory", names(&fine)));
+    }
+}
+
+/// The remedy for all that starts where rdmatop did. A container often does not see its own place among the
+/// machine's cgroups.
+fn of_shell(facts: &Facts) -> NextStep {
+    let by_cgroup = locked::raise(facts.view.cgroup.as_deref());
+    match (by_cgroup == locked::raise(None), facts.host.container) {
+        (false, _) => by_cgroup,
+        (true, true) => "start the container with --ulimit memlock=-1 (Kubernetes: the limit of the node's containerd or CRI-O)".into(),
+        (true, false) => "'* - memlock unlimited' in /etc/security/limits.conf; log in anew".into(),
     }
 }
 

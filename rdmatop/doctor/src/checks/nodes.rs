@@ -85,12 +85,16 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
         connections(facts, nodes, &subject, out);
     }
     if out.is_empty() {
+        let files = count(verbs.len(), "device");
+        // `docker -v /dev/infiniband` gives files that the cgroup's rules (`--device`) let nobody open.
+        let by_modes = if contained {
+            "; their modes let it open them, and whether its cgroup does was not read"
+        } else {
+            ""
+        };
         out.pass(
             "",
-            format!(
-                "{subject} has the files of {} in /dev/infiniband",
-                count(verbs.len(), "device")
-            ),
+            format!("{subject} has the files of {files} in /dev/infiniband{by_modes}"),
         );
     }
 }

@@ -16,6 +16,8 @@ pub struct Stat {
     pub ppid: u32,
     /// Start, in ticks after boot.
     pub start: u64,
+    /// Where its stack begins, which fork(2) leaves and execve(2) changes; `None` where that may not be read.
+    pub stack: Option<u64>,
 }
 
 impl Stat {
@@ -38,7 +40,7 @@ impl Stat {
         let mut fields = raw[close + 1..]
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty());
-        // Fields are numbered as in the manual page: state is 3, ppid 4, starttime 22.
+        // Fields are numbered as in the manual page: state is 3, ppid 4, starttime 22, startstack 28.
         let state = fields
             .next()?
             .first()
@@ -51,6 +53,7 @@ impl Stat {
             ended: matches!(state, b'Z' | b'X'),
             ppid: ppid.try_into().ok()?,
             start,
+            stack: fields.nth(5).and_then(parse_u64).filter(|stack| *stack != 0),
         })
     }
 }

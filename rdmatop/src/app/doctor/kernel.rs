@@ -17,7 +17,7 @@ use rdmatop_sources::{
         record::{NetnsMode, Owner, Qp},
         transport::Transport,
     },
-    open_files::{self, Ends},
+    open_files,
     proc::process_of,
     removal,
     root::Root,
@@ -144,22 +144,29 @@ fn users<T: Transport>(root: &Root, nldev: &mut Nldev<T>) -> Result<BTreeSet<u32
     Ok(tids.into_iter().map(|tid| process_of(root, tid)).collect())
 }
 
-/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, and whether
-/// the search stopped at its limit of `most` files.
-pub(super) fn openers(root: &Root, most: usize) -> (BTreeSet<u32>, bool) {
-    let mut found = BTreeSet::new();
-    let walk = open_files::walk(root, most, is_device, |holder, _| {
-        found.insert(holder.pid);
-        ControlFlow::Break(Ends::Process)
+/// Processes with an open file of an RDMA device or of a GPU, as far as their files are readable, each with
+/// whether it is one of an RDMA device, and whether the search stopped at its limit of `most` files.
+pub(super) fn openers(root: &Root, most: usize) -> (BTreeMap<u32, bool>, bool) {
+    let mut found = BTreeMap::new();
+    let walk = open_files::walk(root, most, is_device, |holder, file| {
+        *found.entry(holder.pid).or_default() |= is_verbs(&file.target);
+        ControlFlow::Continue(())
     });
+    // Eight ranks with eight workers each, which load data, are 72.
+    let forks = open_files::forks(root, found.keys().copied());
+    found.retain(|pid, _| !forks.contains(pid));
     (found, walk.cut)
+}
+
+fn is_verbs(target: &[u8]) -> bool {
+    target.starts_with(b"/dev/infiniband/uverbs")
 }
 
 fn is_device(target: &[u8]) -> bool {
     let gpu = target
         .strip_prefix(b"/dev/nvidia")
         .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
-    gpu || target.starts_with(b"/dev/infiniband/uverbs") || target == b"/dev/kfd"
+    gpu || is_verbs(target) || target == b"/dev/kfd"
 }
 
 #[cfg(test)]

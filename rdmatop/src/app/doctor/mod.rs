@@ -26,12 +26,12 @@ use crate::{
     cli::DoctorArgs,
     exit::{Exit, Stop},
 };
-use rdmatop_base::order::Ordered as _;
+use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text::natural;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_doctor::{
     Facts, Reading,
-    facts::{Device, Gpu, IdleNic, Process, Sharers},
+    facts::{Device, Process, Sharers},
     page,
 };
 use rdmatop_sources::{
@@ -91,8 +91,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, Stop> {
 enum Part {
     Device(Option<Box<Device>>),
     Kernel(kernel::NetlinkFacts),
-    Openers(BTreeSet<u32>, bool),
-    Pci(Vec<Gpu>, Vec<IdleNic>),
+    Openers(BTreeMap<u32, bool>, bool),
+    Pci(pci::Found),
 }
 
 /// The result of a thread that reads of a process.
@@ -137,6 +137,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         idle_nics: Vec::new(),
         unfinished: Vec::new(),
         gpus: Vec::new(),
+        data_direct: false,
         softroce: None,
         // `processes` sets them.
         view: Process::default(),
@@ -147,8 +148,9 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
     let (users, with_qps) = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
     let other = !facts.idle_nics.is_empty() || !facts.excluded.is_empty();
     facts.softroce = machine::softroce(root, &facts.devices, other);
-    processes(root, users, &mut facts);
+    processes(root, users.keys().copied().gather(), &mut facts);
     for process in &mut facts.processes {
+        process.has_open = users.get(&process.pid) == Some(&true);
         process.has_qps = with_qps.contains(&process.pid);
     }
     facts
@@ -156,13 +158,14 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
 
 const OPENERS: &str = "processes that have devices open";
 
-/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs, and those with queue pairs.
+/// Reads what may wait for drivers. Returns processes that use RDMA or GPUs, each with whether it uses RDMA,
+/// and those with queue pairs.
 fn drivers(
     root: &Root,
     names: Option<&[OsString]>,
     search: bool,
     facts: &mut Facts,
-) -> (BTreeSet<u32>, BTreeSet<u32>) {
+) -> (BTreeMap<u32, bool>, BTreeSet<u32>) {
     let until = Instant::now() + stretched(PATIENCE);
     let mut jobs: Vec<Job<Part>> = Vec::new();
     for name in names.unwrap_or_default() {
@@ -174,10 +177,7 @@ fn drivers(
     let mut searches = vec!["GPUs and NICs on PCI"];
     {
         let (root, container) = (root.clone(), facts.host.container);
-        jobs.push(Job::new(None, move || {
-            let (gpus, nics) = pci::search(&root, container);
-            Part::Pci(gpus, nics)
-        }));
+        jobs.push(Job::new(None, move || Part::Pci(pci::search(&root, container))));
     }
     if root.is_live() {
         let own = root.clone();
@@ -193,7 +193,7 @@ fn drivers(
         }));
     }
     let mut devices: Vec<Device> = Vec::new();
-    let (mut users, mut with_qps, mut in_use) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+    let (mut users, mut with_qps, mut in_use) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
     if root.is_live() {
         facts.leaving = Reading::Unknown("RDMA netlink did not answer in time".to_owned());
     }
@@ -203,18 +203,20 @@ fn drivers(
             Some(Part::Device(device)) => devices.extend(device.map(|device| *device)),
             Some(Part::Kernel(said)) => {
                 facts.leaving = said.leaving;
-                users.extend(said.users);
+                users.extend(said.users.into_iter().map(|pid| (pid, true)));
                 (in_use, with_qps) = (said.in_use, said.with_qps);
                 facts.host.exclusive |= said.exclusive;
                 facts.unfinished.extend(said.unanswered);
             }
             Some(Part::Openers(pids, cut)) => {
-                users.extend(pids);
+                for (pid, verbs) in pids {
+                    *users.entry(pid).or_default() |= verbs;
+                }
                 if cut {
                     facts.unfinished.push((OPENERS, open_files::CUT));
                 }
             }
-            Some(Part::Pci(gpus, nics)) => (facts.gpus, facts.idle_nics) = (gpus, nics),
+            Some(Part::Pci(found)) => (facts.gpus, facts.idle_nics, facts.data_direct) = found,
             // The jobs of devices come first, then the searches.
             None => match late.get(at) {
                 Some(name) => devices.push(device::late(name)),

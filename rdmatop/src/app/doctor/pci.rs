@@ -18,6 +18,10 @@ const INTEL: u64 = 0x8086;
 const CORNELIS: u64 = 0x434e;
 const NVIDIA: u64 = 0x10de;
 const AMD: u64 = 0x1002;
+/// Root ports of Grace. Linux turns ACS on there (`iort_enable_acs`), and rdma_topo of rdma-core wants it so.
+const GRACE: [&str; 3] = ["0x22b1", "0x22b2", "0x22b8"];
+/// ConnectX-8's function for GPUDirect alone.
+const DATA_DIRECT: u64 = 0x2100;
 
 /// The other facts of a function whose address and link are known.
 pub(super) fn of(root: &Root, facts: &PciFacts) -> Pci {
@@ -45,7 +49,9 @@ fn placed(dir: &Path) -> Pci {
         // The function itself is not a bridge, and the host bridge has no configuration space here.
         let mut bridges: Vec<&Path> = real.ancestors().take(path.len() - 1).skip(1).collect();
         bridges.reverse();
-        pci.acs = redirecting(&bridges);
+        if !bridges.first().is_some_and(|port| is_of_grace(port)) {
+            pci.acs = redirecting(&bridges);
+        }
     }
     pci.path = path.to_vec();
     pci.iommu = match fs::symlink_metadata(real.join("iommu_group")) {
@@ -53,6 +59,11 @@ fn placed(dir: &Path) -> Pci {
         Err(_) => Reading::Absent,
     };
     pci
+}
+
+fn is_of_grace(port: &Path) -> bool {
+    let id = |file: &str| read::line(&port.join(file)).known().cloned().unwrap_or_default();
+    id("vendor") == "0x10de" && GRACE.contains(&&*id("device"))
 }
 
 /// Which of these bridges redirect transfers between devices.
@@ -118,9 +129,12 @@ pub(super) fn fuzz(raw: &[u8]) {
     }
 }
 
-/// GPUs, and NICs that could do RDMA and have no RDMA device. `container`: rdmatop is in one.
-pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
-    let (mut gpus, mut nics) = (Vec::new(), Vec::new());
+/// GPUs, NICs that could do RDMA and have no RDMA device, and whether NICs have functions for GPUDirect.
+pub(super) type Found = (Vec<Gpu>, Vec<IdleNic>, bool);
+
+/// Looks for them on PCI. `container`: rdmatop is in one.
+pub(super) fn search(root: &Root, container: bool) -> Found {
+    let (mut gpus, mut nics, mut direct) = (Vec::new(), Vec::new(), false);
     let devices = root.sys("bus/pci/devices");
     for name in root.list(&devices).unwrap_or_default() {
         let dir = devices.join(&name);
@@ -152,7 +166,9 @@ pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
             });
             continue;
         }
-        let Some((what, module)) = rdma_nic(vendor, number("device").unwrap_or_default(), class) else {
+        let device = number("device").unwrap_or_default();
+        direct |= (vendor, device) == (MELLANOX, DATA_DIRECT);
+        let Some((what, module)) = rdma_nic(vendor, device, class) else {
             continue;
         };
         let given = given || driver.is_some() && is_elsewhere(root, &dir, container);
@@ -165,7 +181,7 @@ pub(super) fn search(root: &Root, container: bool) -> (Vec<Gpu>, Vec<IdleNic>) {
             });
         }
     }
-    (gpus, nics)
+    (gpus, nics, direct)
 }
 
 /// Whether a container has the file of a GPU: its /sys has all GPUs of the machine. NVIDIA's driver numbers
@@ -276,7 +292,7 @@ mod tests {
         function(&fake, "0000:ca:00.0", H100, Some("vfio-pci"));
         fake.proc("self/root/dev/nvidia0", "");
         let gpus = |container| {
-            let (gpus, _) = search(&fake.root(), container);
+            let (gpus, ..) = search(&fake.root(), container);
             gpus.into_iter().map(|gpu| gpu.pci.address).collect::<Vec<_>>()
         };
         assert_eq!(gpus(true), ["0000:65:00.0"]);
@@ -364,7 +380,7 @@ mod tests {
         }
         fake.dir("sys/bus/pci/devices/0000:17:00.0/infiniband/mlx5_bond_0");
         let idle = || {
-            let (_, nics) = search(&fake.root(), false);
+            let (_, nics, _) = search(&fake.root(), false);
             nics.into_iter().map(|nic| nic.address).collect::<Vec<_>>()
         };
         assert_eq!(idle(), ["0000:17:00.1", "0000:65:00.0"]);
@@ -400,6 +416,41 @@ mod tests {
         let mut config = vec![0; 4096];
         config[0x100..0x104].copy_from_slice(&(0x0001_u32 | 0x100 << 20).to_le_bytes());
         assert!(!acs_redirects(&config));
+    }
+
+    #[test]
+    fn below_a_root_port_of_grace_no_bridge_is_judged() {
+        const PORT: &str = "devices/pci0000:10/0000:10:00.0";
+        let fake = Fake::new();
+        let nic = format!("{PORT}/0000:11:00.0");
+        fake.sys(format!("{PORT}/config"), with_acs(0x1d))
+            .sys(format!("{PORT}/vendor"), "0x10de\n")
+            .sys(format!("{PORT}/device"), "0x22b1\n")
+            .sys(format!("{nic}/vendor"), "0x15b3\n");
+        let acs = || placed(&fake.root().sys(&nic)).acs;
+        assert_eq!(acs(), Reading::Absent);
+        fake.sys(format!("{PORT}/vendor"), "0x8086\n");
+        assert_eq!(acs(), Reading::Known(vec!["0000:10:00.0".to_owned()]));
+    }
+
+    #[test]
+    fn a_function_for_gpudirect_alone_is_found_and_is_no_idle_nic() {
+        let fake = Fake::new();
+        function(
+            &fake,
+            "0006:03:00.0",
+            ["0x15b3", "0x2100", "0x080100"],
+            Some("mlx5_ib"),
+        );
+        let (gpus, nics, direct) = search(&fake.root(), false);
+        assert_eq!((gpus.len(), nics.len(), direct), (0, 0, true));
+        function(
+            &fake,
+            "0006:03:00.0",
+            ["0x15b3", "0x1023", "0x020000"],
+            Some("mlx5_core"),
+        );
+        assert!(!search(&fake.root(), false).2);
     }
 
     proptest! {

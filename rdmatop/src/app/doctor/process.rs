@@ -39,9 +39,9 @@ impl Subject {
         }
     }
 
-    /// What the checks need of it: which devices it can open, and what its job finds.
-    fn wants(self) -> (bool, bool) {
-        (!matches!(self, Self::Pid(_)), !matches!(self, Self::Own))
+    /// Whether the checks need to know what its job finds.
+    fn has_job(self) -> bool {
+        !matches!(self, Self::Own)
     }
 }
 
@@ -112,15 +112,10 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
         Ok(tree) => tree,
         Err(refusal) => return RootFiles::unread(subject, &read::not_read(&refusal)),
     };
-    let (view, job) = subject.wants();
-    let is_own = matches!(subject, Subject::Own);
+    let job = subject.has_job();
     RootFiles {
         conf: if job { conf(&tree) } else { Reading::Absent },
-        nodes: if view {
-            nodes(&tree, is_own)
-        } else {
-            Reading::Absent
-        },
+        nodes: nodes(&tree, !job),
         sees: if job { sees(&tree) } else { Reading::Absent },
     }
 }
@@ -128,12 +123,17 @@ pub(super) fn below(root: &Root, subject: Subject) -> RootFiles {
 impl RootFiles {
     /// A result in which nothing was read, and why.
     fn unread(subject: Subject, why: &Reading<()>) -> Self {
-        let (view, job) = subject.wants();
-        let of = |asked: bool| if asked { why.clone() } else { Reading::Absent };
+        let of_job = || {
+            if subject.has_job() {
+                why.clone()
+            } else {
+                Reading::Absent
+            }
+        };
         Self {
-            conf: of(job).parse(|()| None),
-            nodes: of(view).parse(|()| None),
-            sees: of(job).parse(|()| None),
+            conf: of_job().parse(|()| None),
+            nodes: why.clone().parse(|()| None),
+            sees: of_job().parse(|()| None),
         }
     }
 
@@ -419,13 +419,12 @@ mod tests {
         assert_eq!(got.interfaces.known().unwrap()[..], ["lo", "eth0"]);
         assert_eq!(got.nodes.known().unwrap().len(), 1);
         assert_eq!(whole(&fake.root(), Subject::Pid(8)).environ, Reading::Absent);
-        // Other processes are asked for no more than the checks need of them.
         let other = whole(&fake.root(), Subject::Pid(7));
         assert_eq!(
             (other.environ, other.nodes, other.sees),
             (
                 got.environ,
-                Reading::Absent,
+                got.nodes,
                 Reading::Known(vec![("mlx5_7".to_owned(), true)])
             )
         );

@@ -37,7 +37,7 @@ const NOTES: [&str; 6] = [
     "src/app",
 ];
 /// Commands that change something. A remedy with one must say how far that goes, by one of [`EXTENTS`].
-const CHANGING: [&str; 21] = [
+const CHANGING: [&str; 22] = [
     "sudo apt install ",
     "sudo dnf install ",
     "--uprobes",
@@ -47,6 +47,7 @@ const CHANGING: [&str; 21] = [
     "sysctl -w ",
     "sudo tee ",
     "sudo setpci ",
+    "sudo set_irq_affinity",
     "sudo systemctl start ",
     "sudo systemctl edit ",
     "sudo systemctl restart ",

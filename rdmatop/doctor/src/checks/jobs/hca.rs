@@ -25,8 +25,8 @@ const GIDS: [(&str, &str); 3] = [
 ];
 
 /// The devices among which a job chooses: those that its processes find in /sys, which in mode exclusive of
-/// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c). Also
-/// whether the machine's stand for them, because they are not known.
+/// `rdma system` are those of their network namespace (`ib_class`, drivers/infiniband/core/device.c), if they
+/// have a file in its /dev. Also whether the machine's stand for them, because they are not known.
 fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
     let devices = facts.devices.known().into_iter().flatten();
     let own: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -34,6 +34,8 @@ fn found<'a>(facts: &'a Facts, job: &Job<'a>) -> (Vec<&'a str>, bool) {
         return (own, true);
     };
     let mut all: Vec<&str> = sees.iter().map(|(name, _)| name.as_str()).collect();
+    // libibverbs lists no device without a file.
+    all.retain(|name| !job.first.lacks_file(facts, name));
     // In the order of the machine's.
     all.order_by_key(|name| {
         let place = own.iter().position(|known| known == name);

@@ -54,21 +54,22 @@ impl Job<'_> {
 }
 
 /// Whether a variable is the same for all ranks of a job.
-fn shared(name: &str) -> bool {
+pub(super) fn shared(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["NCCL_", "UCX_", "FI_", "NVSHMEM_", "GLOO_", "RCCL_"];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn jobs(facts: &Facts) -> Vec<Job<'_>> {
     type Settings<'a> = BTreeSet<&'a (String, String)>;
-    type Key<'a> = (Settings<'a>, &'a Reading<Vec<(String, bool)>>);
+    type Found<'a, T> = &'a Reading<Vec<(String, T)>>;
+    type Key<'a> = (Settings<'a>, Found<'a, bool>, Found<'a, Option<bool>>);
     let mut groups: Vec<(Key<'_>, Vec<&Process>)> = Vec::new();
     for process in &facts.processes {
         let Some(environ) = process.environ.known() else {
             continue;
         };
         let settings: Settings<'_> = environ.iter().filter(|(name, _)| shared(name)).collect();
-        let key = (settings, &process.sees);
+        let key = (settings, &process.sees, &process.nodes);
         group(&mut groups, key, process);
     }
     groups

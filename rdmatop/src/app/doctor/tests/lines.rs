@@ -258,6 +258,17 @@ fn what_rdmatop_needs_is_reported_to_root_and_skipped_for_others() {
         with_capabilities.iter().all(|line| !line.contains("eBPF")),
         "as for root: {with_capabilities:?}"
     );
+    for root in [true, false] {
+        let missing = [CauseId::NoCapability, CauseId::PidNamespace].map(cause);
+        let mut facts = HEALTHY.clone();
+        (facts.host.container, facts.host.root) = (true, root);
+        facts.own.missing = missing.to_vec();
+        let report = examine(&facts);
+        let lines = report.lines.iter().filter(|line| line.id.starts_with("rdmatop."));
+        let statuses: Vec<_> = lines.map(|line| line.status).collect();
+        assert_eq!(statuses, [Status::Skip; 2]);
+        assert_eq!(report.code(), 0, "nothing is wrong with a container");
+    }
     let line = changed(|facts| facts.unfinished = vec![("GPUs and NICs on PCI", "late")]);
     assert_eq!(line, ["Unknown device.search GPUs and NICs on PCI"]);
     let line = changed(|facts| facts.hidden_processes = 3);

@@ -29,6 +29,23 @@ fn a_healthy_gpu_node_passes_on_one_page() {
 }
 
 #[test]
+fn a_monitor_of_gpus_may_lock_little() {
+    let fake = trees::gpu_node();
+    trees::job(&fake, 4713, &[]);
+    fake.proc(
+        "4713/limits",
+        "Max locked memory         65536                65536                bytes\n",
+    );
+    let fails = || page_of(&fake, None).contains("PID 4713 (python3) may lock 64 KiB");
+    assert!(fails());
+    fake.remove("proc/4713/fd/5");
+    fake.link("proc/4713/fd/6", "/dev/nvidia0");
+    assert!(!fails());
+    fake.link("proc/4713/fd/7", "/dev/infiniband/uverbs1");
+    assert!(fails(), "a rank has both open");
+}
+
+#[test]
 fn a_job_without_nccl_s_plug_in_for_efa_is_asked_about_by_its_mappings() {
     let fake = trees::efa_node();
     let maps = "7f00-7f01 r-xp 00000000 08:01 2 /opt/libnccl.so.2\n";
@@ -42,6 +59,34 @@ fn a_job_without_nccl_s_plug_in_for_efa_is_asked_about_by_its_mappings() {
     assert!(!says(Some(4711)));
     fake.proc("4711/maps", "");
     assert!(page_of(&fake, Some(4711)).contains("what libraries it has loaded"));
+}
+
+#[test]
+fn a_worker_that_a_rank_has_forked_counts_as_the_rank() {
+    let fake = trees::gpu_node();
+    let stat = |pid: u32, ppid: u32, stack: u32| {
+        let line = format!("{pid} (p) S {ppid}{} 9 0 0 0 0 0 {stack} 0\n", " 0".repeat(17));
+        fake.proc(format!("{pid}/stat"), line);
+    };
+    for (pid, ppid, stack) in [(4711, 1, 7000), (4712, 1, 8000)] {
+        stat(pid, ppid, stack);
+    }
+    for pid in 5000..5064 {
+        trees::job(&fake, pid, &[]);
+        stat(pid, 4711 + pid % 2, 7000 + pid % 2 * 1000);
+    }
+    let facts = || {
+        let facts = collect(&fake.root(), None);
+        (facts.processes.len(), facts.left_out)
+    };
+    assert_eq!(facts(), (2, 0));
+    // One that has started a program, and one whose stack is not readable.
+    stat(5000, 4711, 9000);
+    stat(5001, 4712, 0);
+    assert_eq!(facts(), (4, 0));
+    // Whose parent has nothing open.
+    stat(5002, 1, 7000);
+    assert_eq!(facts(), (5, 0));
 }
 
 #[test]

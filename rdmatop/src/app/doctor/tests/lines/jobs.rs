@@ -60,13 +60,28 @@ fn limits_are_judged_by_what_they_permit() {
         exempt: false,
         shell: true,
     });
-    let report = examine(&facts);
-    let line = report
-        .lines
-        .iter()
-        .find(|line| line.id == "limit.default")
-        .unwrap();
-    assert!(line.remedy.starts_with("ulimit -Hl "), "{line:?}");
+    let mut remedy = |cgroup: &str, container| {
+        (facts.view.cgroup, facts.host.container) = (Some(cgroup.to_owned()), container);
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "limit.default");
+        line.unwrap().remedy.to_string()
+    };
+    for (cgroup, container, says) in [
+        ("/user.slice/user-7.slice/session-3.scope", false, "limits.conf"),
+        ("/", false, "limits.conf"),
+        ("/", true, "start the container with --ulimit"),
+        (
+            "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
+            false,
+            "slurm.conf",
+        ),
+    ] {
+        let said = remedy(cgroup, container);
+        assert!(
+            said.starts_with("ulimit -Hl ") && said.contains(says),
+            "{cgroup}: {said}"
+        );
+    }
     let cgroup = |current| {
         changed(move |facts| {
             facts.view.rdma_limits = Reading::Known(vec![RdmaLimit {
@@ -90,6 +105,31 @@ fn limits_are_judged_by_what_they_permit() {
         cgroup(Some(8)),
         ["Pass limit.cgroup RDMA limits of the cgroup are not reached"]
     );
+}
+
+#[test]
+fn the_limit_of_a_process_that_does_no_rdma_is_not_judged() {
+    let memlock = |setting: Option<&str>, change: fn(&mut Facts)| {
+        let mut facts = HEALTHY.clone();
+        facts.processes.truncate(1);
+        let process = &mut facts.processes[0];
+        process.memlock = Reading::Known(Some(65_536));
+        process.has_open = false;
+        let setting = setting.map(|name| (name.to_owned(), "1".to_owned()));
+        process.environ = Reading::Known(setting.into_iter().collect());
+        change(&mut facts);
+        of_check("limit.memlock", &facts).len()
+    };
+    for of_none in [None, Some("NCCL_VERSION"), Some("CUDA_VISIBLE_DEVICES")] {
+        assert_eq!(memlock(of_none, |_| {}), 0, "{of_none:?}");
+    }
+    let nccl = Some("NCCL_DEBUG");
+    assert_eq!(memlock(nccl, |_| {}), 1);
+    assert_eq!(memlock(nccl, |facts| facts.processes[0].from_conf = 1), 0);
+    assert_eq!(memlock(nccl, |facts| facts.devices = Reading::Known(vec![])), 0);
+    assert_eq!(memlock(None, |facts| facts.processes[0].has_open = true), 1);
+    assert_eq!(memlock(None, |facts| facts.processes[0].has_qps = true), 1);
+    assert_eq!(memlock(None, |facts| facts.pid = Some(4711)), 1);
 }
 
 #[test]
@@ -201,7 +241,9 @@ fn a_container_need_not_have_the_files_of_all_devices() {
     let of_3 = |name: &str| ["uverbs3", "rdma_cm"].contains(&name);
     assert_eq!(
         node(true, of_3),
-        ["Pass this container has the files of 1 device in /dev/infiniband"]
+        [
+            "Pass this container has the files of 1 device in /dev/infiniband; their modes let it open them, and whether its cgroup does was not read"
+        ]
     );
     let some = node(false, of_3);
     assert!(
@@ -493,4 +535,34 @@ fn a_gid_matters_on_the_devices_that_the_job_finds() {
     super::port(&mut facts, 0).gids = Reading::Known(Vec::new());
     let said = "Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1";
     assert_eq!(of_check("job.gid", &facts), [said]);
+}
+
+#[test]
+fn a_device_without_a_file_in_dev_is_none_of_the_job() {
+    let mut facts = HEALTHY.clone();
+    facts.processes.truncate(1);
+    let set = |facts: &mut Facts, name: &str, value: &str| {
+        facts.processes[0].environ = Reading::Known(vec![(name.to_owned(), value.to_owned())]);
+    };
+    let both = ["mlx5_0", "mlx5_1"].map(|name| (name.to_owned(), true));
+    facts.processes[0].sees = Reading::Known(both.to_vec());
+    super::port(&mut facts, 0).gids = Reading::Known(Vec::new());
+    set(&mut facts, "NCCL_IB_GID_INDEX", "3");
+    assert_eq!(
+        of_check("job.gid", &facts),
+        ["Fail PID 4711 (python3): NCCL_IB_GID_INDEX=3 is no address (GID) of mlx5_0"]
+    );
+    assert!(of_check("port.gid", &facts)[0].starts_with("Fail mlx5_0"));
+    let files = Reading::Known(vec![("uverbs1".to_owned(), Some(true))]);
+    (facts.view.nodes, facts.processes[0].nodes) = (files.clone(), files);
+    assert_eq!(
+        of_check("job.gid", &facts),
+        ["Pass NCCL_IB_GID_INDEX=3 is a RoCE v2 address (GID) of mlx5_1"]
+    );
+    assert!(of_check("port.gid", &facts)[0].starts_with("Pass "));
+    set(&mut facts, "NCCL_IB_HCA", "=mlx5_0");
+    assert_eq!(
+        of_check("job.devices", &facts),
+        ["Fail PID 4711 (python3): NCCL_IB_HCA==mlx5_0 takes no RDMA device that the job finds"]
+    );
 }

@@ -1,7 +1,7 @@
 //! Links of PCIe, what stands between a GPU and a NIC, and interrupts.
 
 use super::{HEALTHY, changed, devices};
-use rdmatop_doctor::{Facts, Reading, examine};
+use rdmatop_doctor::{Facts, Reading, examine, facts::Pci};
 use rdmatop_sources::sysfs::pcie_link;
 
 #[test]
@@ -78,13 +78,6 @@ fn obstacles_between_gpu_and_nic_are_named() {
         line,
         ["Warn pcie.iommu an IOMMU translates each transfer of mlx5_0"]
     );
-    let line = changed(|facts| {
-        devices(facts)[0].pci.as_mut().unwrap().acs = Reading::Known(vec!["0000:10:01.0".into()]);
-    });
-    assert_eq!(
-        line,
-        ["Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): 0000:10:01.0"]
-    );
     let line = changed(|facts| facts.gpus[0].pci.acs = Reading::Unreadable("only root may read it".into()));
     assert_eq!(
         line,
@@ -109,7 +102,7 @@ fn obstacles_between_gpu_and_nic_are_named() {
     });
     assert_eq!(
         line,
-        ["Pass gpu.direct 8 GPUs: NICs can reach their memory (DMA-BUF)"]
+        ["Pass gpu.direct 8 GPUs: NICs of mlx5_core can reach their memory (DMA-BUF)"]
     );
     let line = changed(|facts| {
         facts.gpu_memory.peermem = false;
@@ -140,6 +133,21 @@ fn obstacles_between_gpu_and_nic_are_named() {
     );
 }
 
+#[test]
+fn the_tool_that_shows_distances_is_named_for_each_maker_of_gpus() {
+    let mut facts = HEALTHY.clone();
+    devices(&mut facts).truncate(4);
+    let report = examine(&facts);
+    let line = report
+        .lines
+        .iter()
+        .find(|line| line.id == "gpu.distance")
+        .unwrap();
+    for tool in ["nvidia-smi topo", "rocm-smi "] {
+        assert!(line.remedy.contains(tool), "{line:?}");
+    }
+}
+
 /// The lines about GPU memory without a module for peer memory, of the open driver or the closed one.
 fn memory(open: bool, change: impl FnOnce(&mut Facts)) -> Vec<String> {
     changed(|facts| {
@@ -162,7 +170,7 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
         }
     };
     assert!(memory(true, with_driver("efa"))[0].starts_with("Pass "));
-    assert_eq!(memory(true, with_driver("mlx5_core.sf")), memory(true, |_| {}));
+    assert!(memory(true, with_driver("mlx5_core.sf"))[0].starts_with("Pass "));
     let older = memory(true, |facts| {
         with_driver("efa")(facts);
         facts.host.version = Some((5, 15));
@@ -176,6 +184,24 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     assert_eq!(
         memory(true, with_driver("hns3")),
         ["Unknown gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"]
+    );
+    // GPUs of AMD beside NICs of Broadcom.
+    let broadcom = |kernel| {
+        memory(true, |facts| {
+            with_driver("bnxt_en")(facts);
+            facts.host.version = Some(kernel);
+            facts.gpus.iter_mut().for_each(|gpu| gpu.nvidia = false);
+        })
+    };
+    assert!(broadcom((6, 5))[0].starts_with("Unknown "));
+    assert!(broadcom((6, 6))[0].starts_with("Pass "));
+    let beside = memory(true, |facts| devices(facts)[0].driver = Some("hns3".into()));
+    assert_eq!(
+        beside,
+        [
+            "Pass gpu.direct 8 GPUs: NICs of mlx5_core can reach their memory (DMA-BUF)",
+            "Unknown gpu.direct whether NICs reach GPU memory (GPUDirect RDMA)"
+        ]
     );
     assert_eq!(
         memory(false, with_driver("efa")),
@@ -211,6 +237,42 @@ fn gpu_memory_depends_on_the_driver_of_the_nics_and_on_the_gpu() {
     assert_eq!(said, ["whether NICs reach GPU memory (GPUDirect RDMA)"]);
 }
 
+/// The lines about ACS on a node where the ways of a GPU and of its NIC part at a switch, and these bridges
+/// redirect.
+fn acs(redirect: &[&str], change: impl FnOnce(&mut Facts)) -> Vec<String> {
+    let place = |pci: &mut Pci, port: &str| {
+        pci.path.insert(3, port.into());
+        let is_above = |bridge: &&&str| pci.path.iter().any(|at| at == **bridge);
+        pci.acs = Reading::Known(redirect.iter().filter(is_above).map(|at| (*at).into()).collect());
+    };
+    let lines = changed(|facts| {
+        place(devices(facts)[0].pci.as_mut().unwrap(), "0000:11:08.0");
+        place(&mut facts.gpus[0].pci, "0000:11:09.0");
+        change(facts);
+    });
+    lines
+        .into_iter()
+        .filter(|line| line.contains("pcie.acs"))
+        .collect()
+}
+
+#[test]
+fn only_a_bridge_at_which_the_ways_of_gpu_and_nic_part_is_named() {
+    let said = "Warn pcie.acs PCIe bridges redirect traffic between GPU and NIC (ACS): ";
+    for port in ["0000:11:08.0", "0000:11:09.0"] {
+        assert_eq!(acs(&[port], |_| {}), [format!("{said}{port}")]);
+    }
+    // The root port and the upper port of the switch, which both have above them.
+    assert_eq!(acs(&["0000:10:01.0", "0000:11:00.0"], |_| {}), [""; 0]);
+    let apart = |facts: &mut Facts| facts.gpus[0].pci.path[1] = "0000:10:02.0".into();
+    assert_eq!(acs(&["0000:11:08.0", "0000:11:09.0"], apart), [""; 0]);
+    let direct = acs(&["0000:11:08.0"], |facts| facts.data_direct = true);
+    assert_eq!(
+        direct,
+        ["Skip pcie.acs whether PCIe bridges redirect traffic between GPU and NIC (ACS)"]
+    );
+}
+
 #[test]
 fn interrupts_in_one_place_are_named() {
     let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 8]);
@@ -222,4 +284,18 @@ fn interrupts_in_one_place_are_named() {
     );
     let line = changed(|facts| devices(facts)[1].irqs = vec![vec![5]; 2]);
     assert_eq!(line, [""; 0], "two are one queue and its management");
+    let remedy = |driver: &str| {
+        let mut facts = HEALTHY.clone();
+        for device in devices(&mut facts) {
+            device.driver = Some(driver.into());
+            device.irqs = (40..48).map(|cpu| vec![cpu]).collect();
+        }
+        let report = examine(&facts);
+        let line = report.lines.iter().find(|line| line.id == "pcie.irq").unwrap();
+        line.remedy.to_string()
+    };
+    assert!(remedy("mlx5_core").contains("mlnx-tools"));
+    let other = remedy("bnxt_en");
+    assert!(other.contains("install irqbalance") && !other.contains("mlnx-tools"));
+    assert_eq!(remedy("efa"), "", "a pass line");
 }

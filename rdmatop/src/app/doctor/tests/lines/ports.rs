@@ -515,8 +515,17 @@ fn ports_without_a_usable_gid_are_named() {
         of(gids(vec![link_local(false)])),
         "Fail port.gid mlx5_1 has addresses (GIDs) of RoCE v1 only"
     );
+    let unused = gids(vec![link_local(true)]);
     assert_eq!(
-        of(gids(vec![link_local(true)])),
+        of(unused),
+        "Pass port.gid mlx5_1 has a link-local address (GID) only, and no queue pairs"
+    );
+    let used = changed(|facts| {
+        let port = port(facts, 1);
+        (port.gids, port.in_use) = (Reading::Known(vec![link_local(true)]), true);
+    });
+    assert_eq!(
+        of(used),
         "Warn port.gid mlx5_1 has a link-local address (GID) only"
     );
     // A spare port has no address, and nobody uses it.
