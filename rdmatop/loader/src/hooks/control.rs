@@ -196,7 +196,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::MrDereg],
         needs: &[&["OFF_MR_LENGTH"]],
         wants: &[
-            &["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_RES_ID", "OFF_TASK_START"],
+            &["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_TASK_START"],
             OWNER,
             DEVICE,
             CURRENT,
@@ -218,13 +218,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "CQ destroy",
         events: &[EventKind::CqDestroy],
         wants: &[
-            &[
-                "OFF_CQ_DEVICE",
-                "OFF_CQ_CQE",
-                "OFF_CQ_RES",
-                "OFF_RES_ID",
-                "OFF_TASK_START",
-            ],
+            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
             OWNER,
             DEVICE,
             CURRENT,
@@ -268,6 +262,8 @@ pub const CONTROL_PLANE: &[Hook] = &[
                 "OFF_DEV_MAX_QP",
                 "OFF_DEV_MAX_CQ",
                 "OFF_DEV_MAX_MR",
+                "OFF_DEV_MAX_PD",
+                "OFF_DEV_MAX_SRQ",
             ],
             OWNER,
             DEVICE,
