@@ -152,11 +152,9 @@ pub struct ObjectRecord {
     pub prefix: Prefix,
     /// MR: bytes registered, `u64::MAX` when unknown. CQ: number of CQEs, `u64::MAX` when unknown.
     pub size: u64,
-    /// `rdma_restrack_entry.id`, [`UNKNOWN_U32`] on create (the kernel assigns it later).
-    pub res_id: u32,
-    /// On create: the most objects of this kind that the device may have, `ib_device.attrs.max_mr` or
-    /// `max_cq`; [`UNKNOWN_U32`] when unknown.
-    pub limit: u32,
+    /// On create: the most MRs and SRQs, or CQs and PDs, that the device may have, `ib_device.attrs.max_mr`
+    /// and like; [`UNKNOWN_U32`] when unknown. SRQs and PDs have no records of their own.
+    pub limits: [u32; 2],
     /// Start of the owner, as in [`QpRecord::owner_start_ns`].
     pub owner_start_ns: u64,
 }

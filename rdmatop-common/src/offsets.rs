@@ -66,6 +66,8 @@ macro_rules! each_offset {
             OFF_DEV_MAX_QP "ib_core" "ib_device" "attrs.max_qp",
             OFF_DEV_MAX_CQ "ib_core" "ib_device" "attrs.max_cq",
             OFF_DEV_MAX_MR "ib_core" "ib_device" "attrs.max_mr",
+            OFF_DEV_MAX_PD "ib_core" "ib_device" "attrs.max_pd",
+            OFF_DEV_MAX_SRQ "ib_core" "ib_device" "attrs.max_srq",
             OFF_ATTR_STATE "ib_core" "ib_qp_attr" "qp_state",
             OFF_ATTR_PATH_MTU "ib_core" "ib_qp_attr" "path_mtu",
             OFF_ATTR_DEST_QPN "ib_core" "ib_qp_attr" "dest_qp_num",

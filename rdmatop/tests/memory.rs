@@ -173,8 +173,7 @@ impl Host {
             Record::Object(ObjectRecord {
                 prefix: by(pid, kind, ts_ns, object + 64),
                 size: 4096,
-                res_id: UNKNOWN_U32,
-                limit: 0,
+                limits: [0; 2],
                 owner_start_ns: 0,
             })
         };

@@ -172,7 +172,7 @@ impl Wish {
 
     /// Sets a key of the module: `commands` (names of `hw_counters` of the device itself), `ports`, `ib`,
     /// `pma`, `uverbs`, `netdevs`, `firmware`, `driver_id`, `v1` (also GIDs of RoCE v1), `pci` (address of
-    /// the parent), `max_qp` (the most QPs that it says it may have).
+    /// the parent), `max_qp` (the most QPs and PDs that it says it may have).
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));

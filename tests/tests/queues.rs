@@ -1,10 +1,11 @@
 //! Unusual queues: shared, full, older than rdmatop, or with another kind of program on their data path.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Context, Result};
 use rdmatop_tests::{
     case::{Case, one_sided, ping_pong, two_sided},
+    child::output,
     lab::Lab,
     perftest::{Accounts, Perftest},
     rdmatop::Window,
@@ -156,6 +157,29 @@ fn receives_from_a_shared_queue_are_counted_and_their_posts_are_unknown() -> Res
     let (did, sample) = together()?;
     let mut table = Table::default();
     compare(&mut table, sample, &shared(), did.shared.get()?)?;
+    // Devices say how many objects they may have, and libibverbs asks them too.
+    let devices = sample.value()["devices"].as_array().context("devices")?;
+    let used = devices.iter().filter(|device| !device["max_cq"].is_null());
+    for device in used.clone() {
+        let name = device["name"].as_str().context("name")?;
+        let said = output(Command::new("ibv_devinfo").args(["-v", "-d", name]))?;
+        for limit in ["max_qp", "max_cq", "max_mr", "max_pd", "max_srq"] {
+            let value = |line: &str| {
+                line.trim()
+                    .strip_prefix(limit)?
+                    .strip_prefix(':')?
+                    .trim()
+                    .parse()
+                    .ok()
+            };
+            let expected = said
+                .lines()
+                .find_map(value)
+                .with_context(|| format!("{name}: {limit}"))?;
+            table.equal(name, limit, expected, device[limit].as_u64());
+        }
+    }
+    assert!(used.count() > 0, "{devices:?}");
     table.check(&lab, "A shared receive queue");
     Ok(())
 }

@@ -256,7 +256,7 @@ fn a_card_that_runs_out_of_queue_pairs_is_named_with_who_has_them() -> Result<()
         let (net, address) = (format!("rail{number}"), format!("10.5{number}.0.1"));
         nic.add(&wish.net(&net, &address, 9000, &[]))
     };
-    // The neighbour has as many queue pairs, and may have one more.
+    // The neighbour has as many queue pairs, each with a PD, and may have one more.
     let (small, neighbour) = (card(0, "10")?, card(1, "11")?);
     let gids = [
         small.gid("RoCE v2", "0a32:0001")?,
@@ -275,9 +275,22 @@ fn a_card_that_runs_out_of_queue_pairs_is_named_with_who_has_them() -> Result<()
     // Two looks of a trace at states.
     thread::sleep(Duration::from_secs(5));
     let _ninth = hold(0, 1)?;
-    await_changes(&trace, "finding_raise", &[("mlx5_0", "headroom")])?;
+    await_changes(&trace, "finding_raise", &[("mlx5_0", "headroom"); 2])?;
     let raised = trace.events()?.kind("finding_raise");
-    let finding = &raised.all()[0]["finding"];
+    let findings: Vec<&Value> = raised.all().iter().map(|event| &event["finding"]).collect();
+    let of = |what| {
+        move |finding: &&&Value| {
+            finding["verdict"]
+                .as_str()
+                .is_some_and(|text| text.contains(what))
+        }
+    };
+    let finding = findings.iter().find(of("QPs")).context("QPs")?;
+    let of_pds = findings.iter().find(of("PDs")).context("PDs")?;
+    ensure!(
+        of_pds["verdict"] == "mlx5_0 has 9 of the 10 PDs that it may have",
+        "{of_pds:#}"
+    );
     ensure!(
         finding["severity"] == "warning"
             && finding["verdict"] == "mlx5_0 has 9 of the 10 QPs that it may have"
@@ -288,7 +301,7 @@ fn a_card_that_runs_out_of_queue_pairs_is_named_with_who_has_them() -> Result<()
     );
     thread::sleep(Duration::from_secs(5));
     let traced = trace.stop()?;
-    ensure!(traced.events.kind("finding_raise").len() == 1);
+    ensure!(traced.events.kind("finding_raise").len() == 2);
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use crate::{
     emit::send,
     maps::OBJECT_CALLS,
     offsets::{
-        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_DEV_MAX_CQ, OFF_DEV_MAX_MR, OFF_MR_DEVICE, OFF_MR_LENGTH,
-        OFF_MR_RES, OFF_RES_ID, StructBuffer, get, get_or_unknown, member,
+        OFF_CQ_CQE, OFF_CQ_DEVICE, OFF_CQ_RES, OFF_DEV_MAX_CQ, OFF_DEV_MAX_MR, OFF_DEV_MAX_PD,
+        OFF_DEV_MAX_SRQ, OFF_MR_DEVICE, OFF_MR_LENGTH, OFF_MR_RES, StructBuffer, get, get_or_unknown, member,
     },
     task::{Entry, call_key, device, entry, now, owner, stamp},
     words::{copy, zeroed},
@@ -16,7 +16,7 @@ use crate::{
 use aya_ebpf::Global;
 use rdmatop_common::{
     counters::loss,
-    event::{ObjectRecord, UNKNOWN_U32, kind},
+    event::{ObjectRecord, kind},
 };
 
 /// The kinds of object, which the caller names.
@@ -33,8 +33,8 @@ struct Layout {
     destroy: Hook,
     device: &'static Global<u32>,
     res: &'static Global<u32>,
-    /// How many the device may have.
-    limit: &'static Global<u32>,
+    /// How many the device may have, and how many of a kind that has no records.
+    limits: [&'static Global<u32>; 2],
 }
 
 #[inline(always)]
@@ -46,7 +46,7 @@ fn layout(of: Object) -> Layout {
             destroy: Hook::DeregMr,
             device: &OFF_MR_DEVICE,
             res: &OFF_MR_RES,
-            limit: &OFF_DEV_MAX_MR,
+            limits: [&OFF_DEV_MAX_MR, &OFF_DEV_MAX_SRQ],
         },
         Object::Cq => Layout {
             created: kind::CQ_CREATE,
@@ -54,7 +54,7 @@ fn layout(of: Object) -> Layout {
             destroy: Hook::DestroyCq,
             device: &OFF_CQ_DEVICE,
             res: &OFF_CQ_RES,
-            limit: &OFF_DEV_MAX_CQ,
+            limits: [&OFF_DEV_MAX_CQ, &OFF_DEV_MAX_PD],
         },
     }
 }
@@ -66,7 +66,6 @@ fn describe(record: &mut ObjectRecord, of: Object, kind: u16, object: u64, entry
     let on = get(object, layout(of).device).unwrap_or(0);
     device(&mut record.prefix, on);
     record.owner_start_ns = owner(&mut record.prefix, entry);
-    record.res_id = UNKNOWN_U32;
     record.size = match of {
         Object::Mr => get::<u64>(object, &OFF_MR_LENGTH),
         // ib_cq.cqe is an int; on some providers it is one less than the number of entries. Report the
@@ -81,7 +80,7 @@ fn describe(record: &mut ObjectRecord, of: Object, kind: u16, object: u64, entry
 pub(crate) fn created(of: Object, object: u64, entry: Entry<'_>) {
     send(|record: &mut ObjectRecord| {
         let device = describe(record, of, layout(of).created, object, entry);
-        record.limit = get_or_unknown(device, layout(of).limit);
+        record.limits = layout(of).limits.map(|limit| get_or_unknown(device, limit));
     });
 }
 
@@ -99,7 +98,6 @@ pub(crate) fn destroying(of: Object, object: u64) {
     let record = zeroed::<ObjectRecord>(&mut record);
     let mut buffer = StructBuffer::uninit();
     describe(record, of, destroyed, object, entry(&mut buffer, res));
-    record.res_id = get(res, &OFF_RES_ID).unwrap_or(UNKNOWN_U32);
     enter(&OBJECT_CALLS, destroy, record, loss::RETURN);
 }
 

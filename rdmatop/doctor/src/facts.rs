@@ -94,6 +94,8 @@ pub struct Facts {
     pub data_direct: bool,
     /// Devices that the user wants left alone, which were not read.
     pub excluded: Vec<String>,
+    /// Devices of other network namespaces (mode exclusive), which were not read.
+    pub elsewhere: Vec<String>,
     /// How GPU memory reaches a NIC.
     pub gpu_memory: GpuMemory,
     /// CPUs of each NUMA node.

@@ -34,9 +34,10 @@ struct Request {
 }
 
 /// Statistics of one interface that a caller chose by name.
+///
+/// No socket stays open: one would keep its network namespace, and so the devices of a pod, from ending.
 #[derive(Debug)]
 pub struct Statistics {
-    socket: OwnedFd,
     name: [libc::c_char; libc::IFNAMSIZ],
     /// The number of statistics that the driver has.
     total: usize,
@@ -46,11 +47,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Opens the statistics of `interface`, of this network namespace, whose names are `wanted`. `None` when
-    /// it has none of these or they cannot be read.
+    /// Opens the statistics of `interface`, of the thread's network namespace, whose names are `wanted`.
+    /// `None` when it has none of these or they cannot be read.
     pub fn open(interface: &str, wanted: impl Fn(&str) -> bool) -> Option<Self> {
         let name = interface_name(interface)?;
-        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+        let socket = socket()?;
         let total = count(&socket, &name).filter(|total| (1..=MOST).contains(total))?;
         let mut strings = Buffer::new(12 + total * NAME).ok()?;
         let words = strings.bytes();
@@ -67,21 +68,20 @@ impl Statistics {
         }
         Some(Self {
             buffer: Buffer::new(8 + total * 8).ok()?,
-            socket,
             name,
             total,
             chosen,
         })
     }
 
-    /// Reads the chosen statistics. `None` when the interface is gone or has another number of statistics:
-    /// the caller opens them again.
+    /// Reads the chosen statistics, in the same namespace. `None` when the interface is gone or has another
+    /// number of statistics: the caller opens them again.
     pub fn read(&mut self) -> Option<impl Iterator<Item = (&Arc<str>, u64)>> {
         let total = u32::try_from(self.total).ok()?;
         let bytes = self.buffer.bytes();
         bytes[..4].copy_from_slice(&GSTATS.to_ne_bytes());
         bytes[4..8].copy_from_slice(&total.to_ne_bytes());
-        call(&self.socket, &self.name, &mut self.buffer).ok()?;
+        call(&socket()?, &self.name, &mut self.buffer).ok()?;
         let bytes = &*self.buffer.bytes();
         if word(bytes, 4) != total {
             return None;
@@ -92,6 +92,10 @@ impl Statistics {
             Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
         }))
     }
+}
+
+fn socket() -> Option<OwnedFd> {
+    socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
 }
 
 /// `interface` as `ifr_name`; `None` when it is empty, too long or contains NUL.

@@ -114,7 +114,7 @@ impl Netns {
         if !root.is_live() {
             return Ok(root.clone());
         }
-        Ok(root.elsewhere(self.inside(root, sysfs)??))
+        Ok(root.elsewhere(self.inside(root, sysfs)??, self))
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
+use super::netns::Netns;
 use rdmatop_base::exclude::Excluded;
 use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::text;
@@ -32,7 +33,7 @@ pub struct Root {
     opens: Arc<AtomicU64>,
     excluded: Excluded,
     /// The sysfs is of another network namespace, and mounted nowhere.
-    elsewhere: Option<Arc<OwnedFd>>,
+    elsewhere: Option<(Arc<OwnedFd>, Netns)>,
 }
 
 /// The path without links of what the kernel has in /sys: of a device the place that tells where it is
@@ -61,10 +62,10 @@ impl Root {
     }
 
     /// The same root with the sysfs of another network namespace.
-    pub(crate) fn elsewhere(&self, sysfs: OwnedFd) -> Self {
+    pub(crate) fn elsewhere(&self, sysfs: OwnedFd, netns: Netns) -> Self {
         Self {
             sys: format!("/proc/self/fd/{}", sysfs.as_raw_fd()).into(),
-            elsewhere: Some(Arc::new(sysfs)),
+            elsewhere: Some((Arc::new(sysfs), netns)),
             ..self.clone()
         }
     }
@@ -91,6 +92,16 @@ impl Root {
     /// refer to the same processes and network interfaces.
     pub fn is_live(&self) -> bool {
         self.has_own_proc() && self.elsewhere.is_none()
+    }
+
+    /// Does `work` in the network namespace whose interfaces its sysfs has, and keeps nothing of it open.
+    /// `None` where that cannot be entered, and for a made-up tree.
+    pub fn in_netns<R: Send>(&self, work: impl FnOnce() -> Option<R> + Send) -> Option<R> {
+        match &self.elsewhere {
+            _ if !self.has_own_proc() => None,
+            None => work(),
+            Some((_, netns)) => netns.inside(self, work).ok()?,
+        }
     }
 
     /// True when procfs is this process's own.

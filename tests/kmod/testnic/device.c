@@ -30,7 +30,7 @@ static int query_device(struct ib_device *ib, struct ib_device_attr *attr, struc
 	attr->max_qp = tn_of(ib)->max_qp;
 	attr->max_cq = 1024;
 	attr->max_mr = 1024;
-	attr->max_pd = 1024;
+	attr->max_pd = tn_of(ib)->max_qp;
 	attr->max_pkeys = 1;
 	return 0;
 }

@@ -98,7 +98,7 @@ struct tn_device {
 	struct pci_dev *pci;
 	u8 pfc;			/* a bit for each priority of the network device that has flow control */
 	atomic_t qps_made;
-	u32 max_qp;		/* what it says that it may have; it makes more where it is asked to */
+	u32 max_qp;		/* QPs and PDs that it says it may have; it makes more where it is asked to */
 	bool is_ib;
 	bool has_v1;
 	char firmware[IB_FW_VERSION_NAME_MAX];

@@ -27,6 +27,13 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
             "",
         );
     }
+    if !facts.elsewhere.is_empty() {
+        out.unknown_until(
+            names(&facts.elsewhere),
+            "in another network namespace (mode exclusive), where doctor reads nothing",
+            "run rdmatop doctor in the pod or container that has the device, which rdmatop names beside it",
+        );
+    }
     match &facts.devices {
         Reading::Known(all) if all.is_empty() && !facts.excluded.is_empty() => {}
         Reading::Unreadable(why) | Reading::Unknown(why) => out.unknown("", "RDMA devices", why.clone()),

@@ -168,7 +168,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "MR deregistration",
         events: &[EventKind::MrDereg],
         needs: &[&["OFF_MR_LENGTH"]],
-        wants: &[&["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_RES_ID", "OFF_TASK_START"], OWNER, DEVICE, CURRENT],
+        wants: &[&["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_TASK_START"], OWNER, DEVICE, CURRENT],
         fast: Some(fast("fe_dereg_mr")),
         ..ENTRY
     },
@@ -186,7 +186,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "CQ destroy",
         events: &[EventKind::CqDestroy],
         wants: &[
-            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_RES_ID", "OFF_TASK_START"],
+            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
             OWNER, DEVICE, CURRENT,
         ],
         fast: Some(fast("fe_destroy_cq")),
@@ -210,7 +210,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
             &[
                 "OFF_QP_DEVICE", "OFF_QP_TYPE", "OFF_QP_PORT", "OFF_QP_PD", "OFF_PD_RES", "OFF_TASK_START",
                 "OFF_MR_RES", "OFF_MR_DEVICE", "OFF_MR_LENGTH", "OFF_CQ_RES", "OFF_CQ_DEVICE", "OFF_CQ_CQE",
-                "OFF_DEV_MAX_QP", "OFF_DEV_MAX_CQ", "OFF_DEV_MAX_MR",
+                "OFF_DEV_MAX_QP", "OFF_DEV_MAX_CQ", "OFF_DEV_MAX_MR", "OFF_DEV_MAX_PD", "OFF_DEV_MAX_SRQ",
             ],
             OWNER, DEVICE, CURRENT,
         ],

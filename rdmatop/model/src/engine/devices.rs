@@ -311,19 +311,22 @@ impl Devices {
         Some(uid)
     }
 
-    /// How many objects a device may have of the kind whose creation was seen, as its driver said when it
-    /// registered the device: `int` members of `ib_device.attrs`, and 0 where the driver said nothing.
-    pub(super) fn may_have(&mut self, uid: u64, made: EventKind, limit: u32) {
-        let limit = i32::try_from(limit).ok().filter(|limit| *limit > 0);
-        let (Some(device), Some(limit)) = (self.get_mut(uid), limit) else {
+    /// How many objects a device may have of the kind whose creation was seen, and of one that has no
+    /// records, as its driver said when it registered the device: `int` members of `ib_device.attrs`, and 0
+    /// where the driver said nothing.
+    pub(super) fn may_have(&mut self, uid: u64, made: EventKind, limits: [u32; 2]) {
+        let Some(Device { row, .. }) = self.get_mut(uid) else {
             return;
         };
-        let limit = Some(u64::from(limit.unsigned_abs()));
-        match made {
-            EventKind::QpCreate => device.row.max_qp = limit,
-            EventKind::CqCreate => device.row.max_cq = limit,
-            EventKind::MrReg => device.row.max_mr = limit,
-            _ => {}
+        let kinds: &mut [&mut Option<u64>] = match made {
+            EventKind::QpCreate => &mut [&mut row.max_qp],
+            EventKind::CqCreate => &mut [&mut row.max_cq, &mut row.max_pd],
+            EventKind::MrReg => &mut [&mut row.max_mr, &mut row.max_srq],
+            _ => return,
+        };
+        for (known, limit) in kinds.iter_mut().zip(limits) {
+            let limit = i32::try_from(limit).ok().filter(|limit| *limit > 0);
+            **known = limit.map(|limit| u64::from(limit.unsigned_abs())).or(**known);
         }
     }
 
@@ -492,6 +495,8 @@ impl Device {
             max_qp: self.row.max_qp,
             max_cq: self.row.max_cq,
             max_mr: self.row.max_mr,
+            max_pd: self.row.max_pd,
+            max_srq: self.row.max_srq,
             contexts: reading.contexts.as_deref().map(Arc::from),
             followed: self.is_followed(),
             datapath: None,

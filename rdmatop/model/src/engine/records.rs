@@ -99,7 +99,8 @@ impl Machine {
         self.qp_before(&mut event, uid, record, owner);
         if let Some(uid) = uid {
             if let Some(qp) = self.qps.get(uid).filter(|_| kind == EventKind::QpCreate) {
-                self.devices.may_have(qp.key.device, kind, record.event);
+                self.devices
+                    .may_have(qp.key.device, kind, [record.event, UNKNOWN_U32]);
             }
             match kind {
                 EventKind::QpModify if prefix.rc >= 0 => self.qp_modified(uid, record, timelines),
@@ -280,7 +281,7 @@ impl Machine {
         let mut event = event_of(kind, prefix, now);
         event.rc = Some(prefix.rc);
         event.device = self.device_in(prefix, call_ns(prefix)).map(|(uid, name)| {
-            self.devices.may_have(uid, kind, record.limit);
+            self.devices.may_have(uid, kind, record.limits);
             name
         });
         let size = Some(record.size).filter(|size| *size != u64::MAX);

@@ -77,6 +77,10 @@ pub struct DeviceRow {
     pub max_cq: Option<u64>,
     /// The most MRs, as [`DeviceRow::max_qp`].
     pub max_mr: Option<u64>,
+    /// The most PDs; `None` until a CQ is made.
+    pub max_pd: Option<u64>,
+    /// The most SRQs; `None` until an MR is made.
+    pub max_srq: Option<u64>,
     /// The processes that have the device open, if one of them may have queue pairs that the kernel does not
     /// list; `None` if that is not known.
     #[serde(skip)]
@@ -108,11 +112,13 @@ pub struct DeviceRow {
 
 impl DeviceRow {
     /// What a device runs out of: how many there are, and how many it may have.
-    pub const fn headroom(&self) -> [(&'static str, Option<u64>, Option<u64>); 3] {
+    pub const fn headroom(&self) -> [(&'static str, Option<u64>, Option<u64>); 5] {
         [
             ("QPs", self.qps, self.max_qp),
             ("CQs", self.cqs, self.max_cq),
             ("MRs", self.mrs, self.max_mr),
+            ("PDs", self.pds, self.max_pd),
+            ("SRQs", self.srqs, self.max_srq),
         ]
     }
 

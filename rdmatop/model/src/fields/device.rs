@@ -31,6 +31,8 @@ pub static DEVICE: Table<DeviceRow> = &[
     gauge("max_qp", "the most queue pairs that its driver allows", |d: &D, _| Value::number(d.max_qp)).unit(Unit::Count),
     gauge("max_cq", "the most completion queues that its driver allows", |d: &D, _| Value::number(d.max_cq)).unit(Unit::Count),
     gauge("max_mr", "the most memory regions that its driver allows", |d: &D, _| Value::number(d.max_mr)).unit(Unit::Count),
+    gauge("max_pd", "the most protection domains that its driver allows", |d: &D, _| Value::number(d.max_pd)).unit(Unit::Count),
+    gauge("max_srq", "the most shared receive queues that its driver allows", |d: &D, _| Value::number(d.max_srq)).unit(Unit::Count),
     text("netns_holder", "whose network namespace it is in, if that is not rdmatop's own: pod, container, job, or the name of a process", |d: &D, _| Value::text(d.netns_holder.as_ref()))
         .words(&["netns"]),
     gauge("netns_pid", "a process in that namespace", |d: &D, _| Value::number(d.netns_pid)),

@@ -138,6 +138,7 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         unfinished: Vec::new(),
         gpus: Vec::new(),
         data_direct: false,
+        elsewhere: Vec::new(),
         softroce: None,
         // `processes` sets them.
         view: Process::default(),
@@ -146,7 +147,11 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         left_out: 0,
     };
     let (users, with_qps) = drivers(root, names.as_deref(), pid.is_none(), &mut facts);
-    let other = !facts.idle_nics.is_empty() || !facts.excluded.is_empty();
+    facts.elsewhere = elsewhere(root, &facts);
+    let other = [&facts.excluded, &facts.elsewhere]
+        .iter()
+        .any(|all| !all.is_empty());
+    let other = other || !facts.idle_nics.is_empty();
     facts.softroce = machine::softroce(root, &facts.devices, other);
     processes(root, users.keys().copied().gather(), &mut facts);
     for process in &mut facts.processes {
@@ -154,6 +159,18 @@ fn collect(root: &Root, pid: Option<u32>) -> Facts {
         process.has_qps = with_qps.contains(&process.pid);
     }
     facts
+}
+
+/// In mode exclusive, the devices of other network namespaces: the class of verbs lists those of all, and
+/// /sys those of this one.
+fn elsewhere(root: &Root, facts: &Facts) -> Vec<String> {
+    let (Some(own), Some(verbs)) = (facts.devices.known(), facts.verbs.known()) else {
+        return Vec::new();
+    };
+    let is_here = |name: &String| own.iter().any(|device| device.name == *name);
+    let names = verbs.iter().map(|(_, name)| name);
+    let names = names.filter(|name| !is_here(name) && !root.excludes(name));
+    names.filter(|_| facts.host.exclusive).cloned().collect()
 }
 
 const OPENERS: &str = "processes that have devices open";

@@ -28,7 +28,7 @@ pub enum Detail {
 pub struct Layout {
     /// Host, health, sums.
     pub header: Rect,
-    /// Tx and Rx of each port, where there are several.
+    /// Tx and Rx of each port and of each link of a bond, where there are several.
     pub rails: Rect,
     /// Tx and Rx of all ports over time, on tall screens.
     pub chart: Rect,
@@ -87,7 +87,8 @@ impl Layout {
         // When room is short the last line goes last: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
-        if height >= ROOMY && state.snapshot.ports.len() > 1 {
+        let ports = &state.snapshot.ports;
+        if height >= ROOMY && (ports.len() > 1 || ports.iter().any(|port| port.bond.is_some())) {
             out.rails = cut(2);
         }
         if height >= TALL {

@@ -327,8 +327,7 @@ fn region(kind: u16, ts_ns: u64, object: u64, pid: u32, size: u64) -> Record {
     Record::Object(ObjectRecord {
         prefix: by(prefix(kind, ts_ns, object), pid, "ib_send_bw"),
         size,
-        res_id: UNKNOWN_U32,
-        limit: UNKNOWN_U32,
+        limits: [UNKNOWN_U32; 2],
         owner_start_ns: 0,
     })
 }

@@ -151,8 +151,7 @@ impl Machine {
         let record = ObjectRecord {
             prefix,
             size: object.size,
-            res_id: object.number,
-            limit: UNKNOWN_U32,
+            limits: [UNKNOWN_U32; 2],
             owner_start_ns: object.owner.start_ns,
         };
         self.hear(Record::Object(record), object, Some(object.owner.pid));
@@ -359,31 +358,29 @@ fn what_a_device_may_have_is_unknown_until_an_object_is_made() {
         let snapshot = host.tick();
         snapshot.devices[0].headroom().map(|(_, _, limit)| limit)
     };
-    assert_eq!(limits(&mut host), [None; 3]);
+    assert_eq!(limits(&mut host), [None; 5]);
     host.qp(QpRecord {
         event: 1024,
         ..create(t, 0x1000, 17)
     });
-    assert_eq!(limits(&mut host), [Some(1024), None, None]);
-    let made = |kind, limit| match region(kind, t, 0x2000, 231, 4096) {
-        Record::Object(record) => Record::Object(ObjectRecord { limit, ..record }),
+    assert_eq!(limits(&mut host), [Some(1024), None, None, None, None]);
+    let made = |kind, limits| match region(kind, t, 0x2000, 231, 4096) {
+        Record::Object(record) => Record::Object(ObjectRecord { limits, ..record }),
         other => other,
     };
-    host.record(made(kind::MR_REG, 1 << 24));
+    host.record(made(kind::MR_REG, [1 << 24, 1 << 20]));
+    host.record(made(kind::CQ_CREATE, [UNKNOWN_U32, 1 << 10]));
+    let all = [Some(1024), None, Some(1 << 24), Some(1 << 10), Some(1 << 20)];
     // A kernel without the member, a driver that says nothing, and one that says nonsense.
     for limit in [UNKNOWN_U32, 0, 1 << 31] {
-        host.record(made(kind::CQ_CREATE, limit));
-        assert_eq!(limits(&mut host), [Some(1024), None, Some(1 << 24)], "{limit}");
+        host.record(made(kind::CQ_CREATE, [limit; 2]));
+        assert_eq!(limits(&mut host), all, "{limit}");
     }
-    host.record(made(kind::CQ_DESTROY, 7));
+    host.record(made(kind::CQ_DESTROY, [7; 2]));
     host.pass(SECOND).devices(vec![rxe(0, "rxe0")]);
-    assert_eq!(
-        limits(&mut host),
-        [Some(1024), None, Some(1 << 24)],
-        "a reading keeps them"
-    );
+    assert_eq!(limits(&mut host), all, "a reading keeps them");
     // Another device at the index.
     host.pass(SECOND).devices(vec![]);
     host.pass(SECOND).devices(vec![rxe(0, "rxe0")]);
-    assert_eq!(limits(&mut host), [None; 3]);
+    assert_eq!(limits(&mut host), [None; 5]);
 }

@@ -1,4 +1,4 @@
-//! Devices that have nearly as many QPs, CQs or MRs as they may have.
+//! Devices that have nearly as many QPs, CQs, MRs, PDs or SRQs as they may have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -59,6 +59,8 @@ fn nearly_all(
     let kind = match what {
         "QPs" => "qp",
         "CQs" => "cq",
+        "PDs" => "pd",
+        "SRQs" => "srq",
         _ => "mr",
     };
     Some(Finding {
@@ -84,6 +86,8 @@ fn makes(verb: &str, what: &str) -> bool {
     match what {
         "QPs" => verb.starts_with("create_qp"),
         "CQs" => verb.starts_with("create_cq"),
+        "PDs" => verb.starts_with("alloc_pd"),
+        "SRQs" => verb.starts_with("create_srq") || verb.starts_with("create_xsrq"),
         _ => registers_memory(verb) && verb.contains("reg") && !verb.starts_with("de"),
     }
 }

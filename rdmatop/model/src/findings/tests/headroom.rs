@@ -54,17 +54,42 @@ fn below_nine_tenths_or_without_a_known_limit_nothing_is_said() {
     assert_eq!(ids(&after(60, &held(921, Some(1024)))), [""; 0]);
     assert_eq!(ids(&after(60, &held(922, Some(1024)))), ["headroom"]);
     assert_eq!(ids(&after(60, &held(2000, None))), [""; 0]);
-    let mut s = held(0, Some(1024));
-    let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
-    (device.qps, device.mrs, device.max_mr) = (None, Some(1000), Some(1024));
-    let found = after(0, &s);
-    assert_eq!(ids(&found), ["headroom"]);
-    assert!(
-        found[0].verdict.contains("1000 of the 1024 MRs"),
-        "{}",
-        found[0].verdict
-    );
-    assert_eq!(found[0].evidence.len(), 1, "nobody counts the MRs of a process");
+}
+
+#[test]
+fn each_kind_has_its_limit_its_verb_and_its_list() {
+    for (what, kind, verb) in [
+        ("CQs", "cq", "create_cq"),
+        ("MRs", "mr", "reg_mr"),
+        ("PDs", "pd", "alloc_pd"),
+        ("SRQs", "srq", "create_xsrq"),
+    ] {
+        let mut s = refused(3, 12);
+        s.verbs[0].verb = verb.into();
+        let device = s.devices.iter_mut().find(|row| &*row.name == "rxe0").unwrap();
+        let (count, limit) = match kind {
+            "cq" => (&mut device.cqs, &mut device.max_cq),
+            "mr" => (&mut device.mrs, &mut device.max_mr),
+            "pd" => (&mut device.pds, &mut device.max_pd),
+            _ => (&mut device.srqs, &mut device.max_srq),
+        };
+        (*count, *limit) = (Some(1000), Some(1024));
+        device.qps = None;
+        let found = after(0, &s);
+        let found: Vec<_> = found.iter().filter(|one| one.id == FindingId::Headroom).collect();
+        let [found] = found[..] else {
+            panic!("{what}: {found:?}")
+        };
+        let said = format!("rxe0 has 1000 of the 1024 {what} that it may have, and {verb} of ");
+        assert!(found.verdict.starts_with(&said), "{}", found.verdict);
+        assert_eq!(found.severity, Severity::Critical);
+        assert_eq!(found.evidence.len(), 2, "nobody counts them for each process");
+        assert!(
+            found.next.starts_with(&format!("rdma resource show {kind} |")),
+            "{}",
+            found.next
+        );
+    }
 }
 
 #[test]

@@ -309,6 +309,8 @@ fn the_exit_code_is_that_of_the_worst_line() {
     };
     assert_eq!(code(user), 0, "a user need not load programs");
     assert_eq!(code(|facts| facts.excluded = vec!["mlx5_3".into()]), 0);
+    // Doctor reads nothing of a device in a pod's network namespace.
+    assert_eq!(code(|facts| facts.elsewhere = vec!["mlx5_4".into()]), 3);
     assert_eq!(code(|facts| facts.tcp.backlog = Some(1)), 1);
     assert_eq!(code(|facts| facts.view.nodes = Reading::Absent), 2);
 }

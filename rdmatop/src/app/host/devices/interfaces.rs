@@ -55,7 +55,7 @@ impl Interfaces {
         let is_open = |open: &Interface| open.statistics.is_some() || open.software.is_some();
         let known = self.all.iter().map(|open| (&*open.netdev, open.member));
         let same = known.eq(wanted.iter().copied());
-        if root.is_live() && same && self.all.iter().all(is_open) {
+        if same && self.all.iter().all(is_open) {
             return;
         }
         self.all = wanted
@@ -94,8 +94,8 @@ impl Interface {
         Self {
             netdev: netdev.to_owned(),
             member,
-            statistics: (root.is_live() && !software)
-                .then(|| Statistics::open(netdev, wanted))
+            statistics: (!software)
+                .then(|| root.in_netns(|| Statistics::open(netdev, wanted)))
                 .flatten(),
             software: (software && member).then(of_software),
             read_ns: 0,
@@ -126,18 +126,20 @@ impl Interface {
             } = self;
             last.clear();
             let (read, span) = timed(|| {
-                let read = statistics.read()?;
-                last.extend(read.map(|(name, value)| RawReading {
-                    name: if *member {
-                        wire_bytes::of_member(netdev, name).into()
-                    } else {
-                        name.clone()
-                    },
-                    value: Some(value),
-                    source: RawSource::Ethtool,
-                    at: ReadAt::default(),
-                }));
-                Some(())
+                root.in_netns(|| {
+                    let read = statistics.read()?;
+                    last.extend(read.map(|(name, value)| RawReading {
+                        name: if *member {
+                            wire_bytes::of_member(netdev, name).into()
+                        } else {
+                            name.clone()
+                        },
+                        value: Some(value),
+                        source: RawSource::Ethtool,
+                        at: ReadAt::default(),
+                    }));
+                    Some(())
+                })
             });
             if read.is_none() {
                 self.statistics = None;

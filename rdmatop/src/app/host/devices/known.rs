@@ -476,10 +476,7 @@ impl Known {
 
 /// Priorities with flow control of an interface, a bit for each; `None` when that is not known.
 fn priorities(root: &Root, netdev: &str) -> Option<u8> {
-    let by_dcb = root
-        .is_live()
-        .then(|| dcb::of(netdev).ok().flatten()?.pfc)
-        .flatten();
+    let by_dcb = root.in_netns(|| dcb::of(netdev).ok().flatten()?.pfc);
     let on = by_dcb.or_else(|| netdev_pfc(root, netdev))?;
     Some(on.iter().fold(0, |mask, priority| mask | 1 << (priority & 7)))
 }

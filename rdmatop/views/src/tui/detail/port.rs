@@ -10,7 +10,6 @@ use super::super::text;
 use super::super::theme::Tone;
 use super::traffic::{COUNTERS, counter};
 use super::{Pane, chart, counters_of, facts_of};
-use rdmatop_base::step::{ShellWord, step};
 use rdmatop_model::fields::{DEVICE, PORT};
 use rdmatop_model::judgement::counts_bytes;
 
@@ -30,7 +29,7 @@ pub(super) fn fill(pane: &mut Pane<'_>, p: &PortRow) {
             let why = "The device is being removed: the kernel waits until no process has it open. What netlink reports of it is unknown.";
             pane.say(why, Tone::Bad);
         }
-        elsewhere(pane, d, p);
+        elsewhere(pane, d);
         let mut of_device = facts_of(state, DEVICE, d);
         for (what, _, limit) in d.headroom() {
             if let (Some(limit), Some((_, value))) =
@@ -121,23 +120,14 @@ fn explained(line: Cell, help: Option<&str>, width: usize) -> Cell {
     }
 }
 
-/// Where a device of another network namespace is, and what is not read there.
-fn elsewhere(pane: &mut Pane<'_>, d: &DeviceRow, p: &PortRow) {
+/// Where a device of another network namespace is.
+fn elsewhere(pane: &mut Pane<'_>, d: &DeviceRow) {
     let (Some(netns), Some(pid)) = (d.netns, d.netns_pid) else {
         return;
     };
     let whose = d.netns_holder.as_deref().unwrap_or("a process");
     let line = format!("It is in the network namespace of {whose} (PID {pid}, net:[{netns}]).");
     pane.say(&line, Tone::Normal);
-    if let Some(netdev) = &p.netdev {
-        let there = step!(
-            "sudo nsenter -t {} -n ethtool -S {}",
-            pid,
-            ShellWord::netdev(netdev)
-        );
-        let line = format!("Pauses and flow control of its interface are not read there: {there}");
-        pane.say(&line, Tone::Dim);
-    }
 }
 
 #[cfg(test)]
@@ -164,10 +154,6 @@ mod tests {
         assert!(known.contains("QPs 2 of 1,024"), "{known}");
         let there = "in the network namespace of pod 8d2f5e10-7a55-4c1b-9d0e-1f2a3b4c5d6e (PID 4711, net:[4026532201])";
         assert!(known.contains(there), "{known}");
-        assert!(
-            known.contains("not read there: sudo nsenter -t 4711 -n ethtool -S"),
-            "{known}"
-        );
         let unknown = of("rxe0");
         assert!(
             unknown.contains("QPs 2 ") && !unknown.contains("QPs 2 of") && !unknown.contains("namespace"),

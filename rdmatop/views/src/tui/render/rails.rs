@@ -1,10 +1,10 @@
 //! Tx and Rx of all ports side by side, on every tab: one sees at once a port that is hot, idle, or gets all
-//! receives.
+//! receives. Where there is room, the links of a bond stand behind its port.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, iter, sync::Arc};
 
 use rdmatop_model::ib::PortState;
-use rdmatop_model::snapshot::PortRow;
+use rdmatop_model::snapshot::{Member, PortRow};
 use rdmatop_model::value::Counter;
 
 use super::super::columns::{self, Cell};
@@ -32,11 +32,25 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
         (false, false) => state.settings.units.per_second(),
     };
     let room = usize::from(layout.rails.width).saturating_sub("Tx : ".len() + what.len());
-    let (names, longest) = labels(ports, room);
+    let members: Vec<Vec<PortRow>> = ports.iter().map(links).collect();
+    let parts = ports.iter().zip(&members);
+    let with_members: Vec<&PortRow> = parts
+        .flat_map(|(port, links)| iter::once(port).chain(links))
+        .collect();
+    let all_names = whole_names(&with_members);
+    let longest = widest(&all_names);
+    let all_fit = !scale.packets && fit(&all_names, longest, room);
+    let (ports, (names, longest)) = if all_fit && with_members.len() > ports.len() {
+        (with_members, (all_names, longest))
+    } else {
+        let ports: Vec<&PortRow> = ports.iter().collect();
+        let names = labels(&ports, room);
+        (ports, names)
+    };
     let plan = Plan::of(room, names.len(), longest);
     for (y, (side, tone)) in [("Tx", Tone::Tx), ("Rx", Tone::Rx)].into_iter().enumerate() {
         let mut line = Cell::new(format!("{side} {what}: "), Tone::Dim);
-        for (port, name) in ports.iter().zip(&names).take(plan.shown) {
+        for (port, name) in ports.iter().copied().zip(&names).take(plan.shown) {
             if plan.label > 0 {
                 let blanks = plan.label - longest;
                 line = line.and(format!("{name:>longest$}{:blanks$}", ""), Tone::Dim);
@@ -134,24 +148,46 @@ fn number(state: &State, share: f64, counter: Option<Counter>) -> String {
     })
 }
 
+/// The links of a port's bond, each as a port.
+fn links(port: &PortRow) -> Vec<PortRow> {
+    let members = port.bond.iter().flat_map(|bond| &*bond.members);
+    let link = |member: &Member| PortRow {
+        device: Arc::clone(&member.name),
+        device_uid: port.device_uid,
+        state: (member.up == Some(false)).then_some(PortState(1)),
+        rate_bps: member.rate_bps,
+        tx_bytes: member.tx_bytes,
+        rx_bytes: member.rx_bytes,
+        ..PortRow::default()
+    };
+    members.map(link).collect()
+}
+
 /// Names of ports, and the width of the longest. They are whole where a roomy bar has room beside each; a
 /// number alone could be read as that of the bar.
-fn labels(ports: &[PortRow], room: usize) -> (Vec<String>, usize) {
+fn labels(ports: &[&PortRow], room: usize) -> (Vec<String>, usize) {
     let plain = whole_names(ports);
     let whole = with_links(ports, plain.clone());
-    let longest = |names: &[String]| names.iter().map(|name| text::width(name)).max().unwrap_or(0);
-    let widest = longest(&whole);
-    // A space behind the name, and one behind the bar.
-    if (widest + ROOMY + 2).saturating_mul(whole.len()) <= room {
-        return (whole, widest);
+    let longest = widest(&whole);
+    if fit(&whole, longest, room) {
+        return (whole, longest);
     }
     let short = with_links(ports, short_names(&plain));
-    let widest = longest(&short);
-    (short, widest)
+    let longest = widest(&short);
+    (short, longest)
+}
+
+fn widest(names: &[String]) -> usize {
+    names.iter().map(|name| text::width(name)).max().unwrap_or(0)
+}
+
+/// Whether there is room for a roomy bar beside each name, a space behind the name, and one behind the bar.
+fn fit(names: &[String], longest: usize, room: usize) -> bool {
+    (longest + ROOMY + 2).saturating_mul(names.len()) <= room
 }
 
 /// Adds how many links of a bond are up, if that is known of each, and how many it has.
-fn with_links(ports: &[PortRow], mut names: Vec<String>) -> Vec<String> {
+fn with_links(ports: &[&PortRow], mut names: Vec<String>) -> Vec<String> {
     for (port, name) in ports.iter().zip(&mut names) {
         if let Some(bond) = &port.bond {
             let _ = write!(name, " {} up", bond.links_up());
@@ -161,9 +197,12 @@ fn with_links(ports: &[PortRow], mut names: Vec<String>) -> Vec<String> {
 }
 
 /// Names of ports, with their number where the device has several.
-fn whole_names(ports: &[PortRow]) -> Vec<String> {
-    let name = |port: &PortRow| {
-        let of_device = ports.iter().filter(|other| other.device_uid == port.device_uid);
+fn whole_names(ports: &[&PortRow]) -> Vec<String> {
+    let name = |port: &&PortRow| {
+        // A link of a bond has its device's number.
+        let of_device = ports
+            .iter()
+            .filter(|other| (other.device_uid, &other.device) == (port.device_uid, &port.device));
         match of_device.count() {
             1 => port.device.to_string(),
             _ => format!("{}/{}", port.device, port.port),
@@ -198,10 +237,7 @@ fn short_names(whole: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::{
-        snapshot::{Bond, Member},
-        testkit::rows,
-    };
+    use rdmatop_model::{snapshot::Bond, testkit::rows};
 
     fn ports(names: &[&str]) -> Vec<PortRow> {
         let one = |(n, name): (u64, &&str)| rows::rail(n, name, None, None, None).1;
@@ -209,12 +245,13 @@ mod tests {
     }
 
     fn short(names: &[&str]) -> Vec<String> {
-        short_names(&whole_names(&ports(names)))
+        short_names(&whole_names(&ports(names).iter().collect::<Vec<_>>()))
     }
 
     #[test]
     fn names_are_whole_where_there_is_room_for_a_bar_and_its_number() {
         let four = ports(&["rxe0", "rxe1", "rxe2", "rxe3"]);
+        let four: Vec<&PortRow> = four.iter().collect();
         assert_eq!(labels(&four, 69).0, ["rxe0", "rxe1", "rxe2", "rxe3"]);
         assert_eq!(labels(&four, 59).0, ["0", "1", "2", "3"]);
         assert_eq!(labels(&[], 69), (Vec::new(), 0));
@@ -237,6 +274,7 @@ mod tests {
                 members: [link(Some(true)), link(second)].into(),
             });
         }
+        let bonds: Vec<&PortRow> = bonds.iter().collect();
         let whole = ["mlx5_bond_0 2/2 up", "mlx5_bond_1 1/2 up", "mlx5_bond_2 ?/2 up"];
         assert_eq!(labels(&bonds, 109).0, whole);
         assert_eq!(labels(&bonds, 60).0, ["0 2/2 up", "1 1/2 up", "2 ?/2 up"]);
@@ -253,7 +291,7 @@ mod tests {
         assert_eq!(short(&[]), [""; 0]);
         let mut two = ports(&["mlx4_0", "mlx4_0"]);
         (two[1].device_uid, two[1].port) = (1, 2);
-        assert_eq!(short_names(&whole_names(&two)), ["1", "2"]);
+        assert_eq!(short_names(&whole_names(&[&two[0], &two[1]])), ["1", "2"]);
     }
 
     #[test]

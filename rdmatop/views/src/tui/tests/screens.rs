@@ -212,9 +212,11 @@ fn a_bond_with_a_link_of_unknown_state_does_not_say_how_many_are_up() {
             .collect::<Vec<_>>(),
         ["2/2"]
     );
+    // In 80 columns there is no room for the links themselves.
     let told = |s: &Snapshot| {
-        let both = [Tab::Processes, Tab::Devices].map(|tab| screen(&state(s.clone(), tab, (200, 50))));
-        both.join("\n")
+        let both = [(Tab::Processes, (80, 24)), (Tab::Devices, (200, 50))];
+        both.map(|(tab, size)| screen(&state(s.clone(), tab, size)))
+            .join("\n")
     };
     assert!(told(&s).contains(" 2/2 up"), "{}", told(&s));
     for up in [None, Some(false)] {
@@ -227,6 +229,39 @@ fn a_bond_with_a_link_of_unknown_state_does_not_say_how_many_are_up() {
         assert!(page.matches(words).count() >= 3, "Tx, Rx and NETDEV:\n{page}");
         assert!(!page.contains("2/2"), "{page}");
     }
+}
+
+#[test]
+fn the_links_of_a_bond_stand_behind_its_port_where_there_is_room() {
+    let all = rdmatop_model::testkit::situations::ALL;
+    let mut s = (all.iter().find(|one| one.name.starts_with("bond")).unwrap().make)();
+    let strip = |s: &Snapshot, width| {
+        let page = screen(&state(s.clone(), Tab::Verbs, (width, 24)));
+        let lines = page.lines().filter(|line| line.contains(" % of link: "));
+        // Without the bars.
+        let words = |line: &str| {
+            let plain = line.replace(|c: char| !c.is_ascii(), " ");
+            plain.split_whitespace().skip(4).collect::<Vec<_>>().join(" ")
+        };
+        lines.map(words).collect::<Vec<_>>()
+    };
+    let both = [
+        "mlx5_bond_0 46% ens1f0np0 92% ens1f1np1 <1%",
+        "mlx5_bond_0 42% ens1f0np0 44% ens1f1np1 40%",
+    ];
+    assert_eq!(strip(&s, 80), both);
+    assert_eq!(
+        strip(&s, 79),
+        ["mlx5_bond_0 2/2 up 46%", "mlx5_bond_0 2/2 up 42%"]
+    );
+    let port = &mut s.ports[0];
+    let bond = port.bond.as_mut().unwrap();
+    let mut members = bond.members.to_vec();
+    (members[0].rate_bps, members[1].up) = (None, Some(false));
+    bond.members = members.into();
+    // What a link carries of an unknown rate is not known, and what one that is down carries does not matter.
+    let down = "mlx5_bond_0 46% ens1f0np0 - ens1f1np1 DOWN";
+    assert_eq!(strip(&s, 80), [down, &down.replace("46", "42")]);
 }
 
 #[test]
