@@ -321,7 +321,7 @@ fn with_rows(
     for (goals, about) in earlier.split("; ").filter_map(|part| part.split_once(": ")) {
         let goals: Vec<&str> = goals.split(", ").filter(|goal| stays(goal)).collect();
         if !goals.is_empty() {
-            abouts += &format!("; {}: {about}", goals.join(", "));
+            abouts.extend(["; ", &goals.join(", "), ": ", about]);
         }
     }
     let kept = old
