@@ -120,13 +120,11 @@ pub(crate) fn known(qp: u64) -> Option<(*mut QpPath, *mut QpSlot)> {
 }
 
 /// Finds the slot number of a QP without a valid hint. `moving` is 1 for [`find`], [`BUSY`] for [`find_busy`]
-/// and 0 for [`known`].
+/// and 0 for [`known`]. In a trace the loader leaves out what this function and [`settle`] do: see `SLOTS` in
+/// the loader's `load/mod.rs`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn search(qp: u64, moving: u64) -> u64 {
-    if !counts() {
-        return u64::from(UNCOUNTED);
-    }
     let mut number = if let Some(known) = QP_INDEX.get_ptr(&qp) {
         // SAFETY: the map checked the pointer.
         unsafe { read_volatile(&raw const (*known).slot) }
@@ -154,9 +152,6 @@ extern "C" fn search(qp: u64, moving: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn settle(qp: u64, moving: u64) -> u64 {
-    if !counts() {
-        return u64::from(UNCOUNTED);
-    }
     let Some(known) = QP_INDEX.get_ptr_mut(&qp) else {
         return u64::from(UNCOUNTED);
     };

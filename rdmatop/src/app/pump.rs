@@ -564,7 +564,7 @@ impl Pump {
         for change in self.engine.take_changes() {
             let event = Event::of_change(change, snapshot.time, snapshot.mono_ns);
             if self.settings.filter.matches_change(&event, &snapshot) {
-                sink.take(&event);
+                sink.take(event);
             }
         }
         self.publish(snapshot);

@@ -65,12 +65,12 @@ impl Sink {
     }
 
     /// Takes an event if the filter lets it. It waits for [`Sink::flush`].
-    pub(super) fn give(&mut self, event: &Event, filter: &Filter, counts: &mut EventCounts) {
+    pub(super) fn give(&mut self, event: Event, filter: &Filter, counts: &mut EventCounts) {
         let is_event = u64::from(!event.event.is_concluded());
         counts.seen += is_event;
         let is_work = u64::from(event.event.is_on_request());
         counts.work += is_work;
-        if !filter.matches_event(event) {
+        if !filter.matches_event(&event) {
             counts.filtered += is_event;
             counts.work_filtered += is_work;
             return;
@@ -83,16 +83,16 @@ impl Sink {
     }
 
     /// Takes an event that is wanted. It waits for [`Sink::flush`].
-    pub(super) fn take(&mut self, event: &Event) {
+    pub(super) fn take(&mut self, event: Event) {
         if matches!(self.to, To::Nobody) {
             return;
         }
         // A loss is detected some time after it happened, and a finding while records of earlier times are on
         // their way: its line stands where it was detected.
         if event.event.is_concluded() {
-            self.order.push_behind(event.clone());
+            self.order.push_behind(event);
         } else {
-            self.order.push(event.mono_ns, event.clone());
+            self.order.push(event.mono_ns, event);
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
         };
         let mut counts = EventCounts::default();
         for kind in [EventKind::QpCreate, EventKind::QpCreate, EventKind::MrReg] {
-            sink.give(&event(kind), &filter, &mut counts);
+            sink.give(event(kind), &filter, &mut counts);
         }
         sink.flush(0, &mut counts, &mut end).await;
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
             }
         );
         assert!(from.try_recv().is_ok());
-        sink.give(&event(EventKind::Lost), &filter, &mut counts);
+        sink.give(event(EventKind::Lost), &filter, &mut counts);
         sink.flush(0, &mut counts, &mut end).await;
         assert_eq!(
             from.try_recv().unwrap().event,
@@ -215,7 +215,7 @@ mod tests {
         let mut sink = Sink::new(To::Lines(Format::Json, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
         for kind in [EventKind::QpCreate, EventKind::Lost, EventKind::MrReg] {
-            sink.give(&event(kind), &filter, &mut counts);
+            sink.give(event(kind), &filter, &mut counts);
         }
         sink.flush(u64::MAX, &mut counts, &mut end).await;
         let page = from.try_recv().unwrap();
@@ -237,11 +237,11 @@ mod tests {
         let lines = Sink::new(To::Lines(Format::Json, to));
         for mut sink in [lines, Sink::new(To::Live(to_view))] {
             for mono_ns in [20, 30, 10, 50, 40] {
-                sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
+                sink.give(Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
             }
             sink.flush(30, &mut counts, &mut end).await;
             assert!(sink.holds());
-            sink.give(&Event::new(EventKind::MrReg, 0, 45), &filter, &mut counts);
+            sink.give(Event::new(EventKind::MrReg, 0, 45), &filter, &mut counts);
             sink.flush(u64::MAX, &mut counts, &mut end).await;
             assert!(!sink.holds());
         }
@@ -284,7 +284,7 @@ mod tests {
                     at += step;
                     let mono_ns = (at + 2) - back;
                     for sink in &mut sinks {
-                        sink.give(&Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
+                        sink.give(Event::new(EventKind::MrReg, 0, mono_ns), &filter, &mut counts);
                         if let Some(look) = look {
                             sink.flush((at + 2).saturating_sub(look), &mut counts, &mut end).await;
                         }
@@ -323,12 +323,12 @@ mod tests {
         let (asker, mut end) = watch::channel(None);
         let mut sink = Sink::new(To::Lines(Format::Lines, to));
         let (filter, mut counts) = (Filter::default(), EventCounts::default());
-        sink.give(&event(EventKind::MrReg), &filter, &mut counts);
+        sink.give(event(EventKind::MrReg), &filter, &mut counts);
         sink.flush(u64::MAX, &mut counts, &mut end).await;
         let begin = Instant::now();
         asker.send(Some(begin + Duration::from_millis(200))).unwrap();
         for _ in 0..3 {
-            sink.give(&event(EventKind::MrReg), &filter, &mut counts);
+            sink.give(event(EventKind::MrReg), &filter, &mut counts);
         }
         sink.flush(u64::MAX, &mut counts, &mut end).await;
         assert_eq!(

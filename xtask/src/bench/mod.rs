@@ -44,7 +44,7 @@ pub(crate) struct BenchArgs {
     /// Take the release binaries as they are
     #[arg(long)]
     no_build: bool,
-    /// Write the table into docs/performance.md
+    /// Write the rows into the table of docs/performance.md; those of other goals stay
     #[arg(long)]
     docs: bool,
 }
@@ -120,11 +120,11 @@ pub(crate) fn main(args: &BenchArgs) -> Result<u8> {
         devices: args.devices,
     };
     let rows = goals::rows(&raw, context, &wanted);
-    let table = row::table(&rows);
+    let table = row::table(rows.iter().map(Row::cells));
     println!("{}\n\n{table}", about.line());
     save(&about, &rows, &raw)?;
     if args.docs {
-        write_docs(&about, &table)?;
+        write_docs(&about, &wanted, &rows)?;
     }
     let missed = rows.iter().any(|row| row.verdict() == row::Verdict::Missed);
     Ok(u8::from(missed))
@@ -294,10 +294,10 @@ fn save(about: &About, rows: &[Row], raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-fn write_docs(about: &About, table: &str) -> Result<()> {
+fn write_docs(about: &About, measured: &[String], rows: &[Row]) -> Result<()> {
     let path = paths::repo().join("docs/performance.md");
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = with_table(&page, &format!("{}\n\n{table}", about.line()));
+    let new = with_rows(&page, &about.line(), measured, rows.iter().map(Row::cells));
     ensure!(
         new.is_some(),
         "docs/performance.md has lost the marks around its table"
@@ -305,11 +305,33 @@ fn write_docs(about: &About, table: &str) -> Result<()> {
     fs::write(&path, new.unwrap_or_default()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the page with `text` between its marks.
-fn with_table(page: &str, text: &str) -> Option<String> {
+/// Returns the page with the rows of these goals between its marks. Those of other goals stay, and so does
+/// what says when they were measured: `G1, G3: Linux ...; G2: Linux ...`, before the table.
+fn with_rows(
+    page: &str,
+    about: &str,
+    measured: &[String],
+    rows: impl Iterator<Item = [String; 7]>,
+) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{text}\n{END}{after}"))
+    let (old, after) = rest.split_once(END)?;
+    let stays = |goal: &str| goals::ALL.contains(&goal) && !measured.iter().any(|now| now == goal);
+    let mut abouts = format!("{}: {about}", measured.join(", "));
+    let earlier = old.trim_start().lines().next().unwrap_or_default();
+    for (goals, about) in earlier.split("; ").filter_map(|part| part.split_once(": ")) {
+        let goals: Vec<&str> = goals.split(", ").filter(|goal| stays(goal)).collect();
+        if !goals.is_empty() {
+            abouts.extend(["; ", &goals.join(", "), ": ", about]);
+        }
+    }
+    let kept = old
+        .lines()
+        .filter_map(row::cells_of)
+        .filter(|cells| stays(&cells[0]));
+    let mut rows: Vec<_> = kept.chain(rows).collect();
+    rows.sort_by_key(|cells| goals::ALL.iter().position(|goal| *goal == cells[0]));
+    let table = row::table(rows);
+    Some(format!("{before}{BEGIN}\n{abouts}\n\n{table}\n{END}{after}"))
 }
 
 #[cfg(test)]
@@ -325,12 +347,23 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_between_the_marks_is_replaced() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(
-            with_table(&page, "new").unwrap(),
-            format!("a\n{BEGIN}\nnew\n{END}\nb\n")
+    fn rows_of_other_goals_stay_with_what_says_when_they_were_measured() {
+        let cells = |goal: &str, ours: &str| [goal, "a / b", ours, "-", "-", "-", "ok"].map(str::to_owned);
+        let rows = |rows: &[(&str, &str)]| row::table(rows.iter().map(|(goal, ours)| cells(goal, ours)));
+        let page = |abouts: &str, table: &str| format!("a\n{BEGIN}\n{abouts}\n\n{table}\n{END}\nb\n");
+        let old = page(
+            "G2, G7: Linux 6.1, 20:30; G10: Linux 7.2, 20:31",
+            &rows(&[("G2", "1"), ("G7", "2"), ("G7", "3"), ("G10", "4")]),
         );
-        assert_eq!(with_table("no marks", "new"), None);
+        let measured = ["G7".to_owned(), "G9".to_owned()];
+        let new = [cells("G7", "5"), cells("G9", "6")].into_iter();
+        assert_eq!(
+            with_rows(&old, "Linux 6.12, 20:40", &measured, new).unwrap(),
+            page(
+                "G7, G9: Linux 6.12, 20:40; G2: Linux 6.1, 20:30; G10: Linux 7.2, 20:31",
+                &rows(&[("G2", "1"), ("G7", "5"), ("G9", "6"), ("G10", "4")]),
+            )
+        );
+        assert_eq!(with_rows("no marks", "new", &measured, std::iter::empty()), None);
     }
 }

@@ -218,9 +218,10 @@ fn types(data: &[u8], section: Range<usize>) -> Result<Vec<u32>, BtfError> {
     let mut types = Vec::with_capacity(section.len() / 20);
     let mut at = section.start;
     while at < section.end {
-        let info = u32_at(data, at + 4).ok_or(malformed("type beyond the end"))?;
+        // There are 130,000: an error that is made and dropped for each is a hundredth of a start.
+        let info = u32_at(data, at + 4).ok_or_else(|| malformed("type beyond the end"))?;
         types.push(u32::try_from(at).map_err(|_| malformed("too large"))?);
-        at += HEAD + tail_len(info).ok_or(malformed("unknown kind of type"))?;
+        at += HEAD + tail_len(info).ok_or_else(|| malformed("unknown kind of type"))?;
     }
     if at > section.end {
         return Err(malformed("last type beyond the end"));

@@ -91,10 +91,13 @@ impl Sizes {
     /// Entries of the maps whose size is set at load.
     pub(crate) fn entries(self, options: &Options) -> Vec<(&'static str, u32)> {
         let work = options.work.map(|(_, bytes)| (map::WR_EVENTS, bytes));
+        // Only QPs that are counted are found by their number. The kernel makes and clears all buckets of a
+        // table at once: 2 MiB, and a hundredth of what the first event of a trace costs.
+        let by_number = if options.scope.counters() { self.known } else { 1 };
         [
             (map::EVENTS, options.ring_bytes),
             (map::QP_INDEX, self.known),
-            (map::QPN_INDEX, self.known),
+            (map::QPN_INDEX, by_number),
             (map::QP_SLOTS, self.slots),
             (map::QP_PATHS, self.slots),
             (map::USED_SLOTS, self.slots),
@@ -131,6 +134,12 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(sizes(&trace, 100, 0, false), (131_072, 1));
+        for (options, by_number) in [(&default, 16_384), (&trace, 1)] {
+            let sizes = Sizes::of(options, Existing::default(), true, true);
+            let entries = sizes.entries(options);
+            let table = entries.iter().find(|(name, _)| *name == map::QPN_INDEX);
+            assert_eq!(table, Some(&(map::QPN_INDEX, by_number)));
+        }
     }
 
     #[test]

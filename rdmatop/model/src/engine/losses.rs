@@ -75,7 +75,7 @@ impl Losses {
         counts: &[u64; loss::COUNT as usize],
         qps: &mut Qps,
         now: Now,
-        out: &mut dyn FnMut(&Event),
+        out: &mut dyn FnMut(Event),
     ) {
         for (cause, count) in counts.iter().enumerate() {
             self.cumulative(cause, *count, qps, now, out);
@@ -105,7 +105,7 @@ impl Losses {
     /// Takes over what was left out of each process that made more events than one may, cumulative. Hands
     /// out an event for each process of which more failed calls were left out: those are in no other loss.
     /// Records that were refused are among those lost in the ring buffer.
-    pub(super) fn flooded(&mut self, floods: Vec<Flood>, now: Now, out: &mut dyn FnMut(&Event)) {
+    pub(super) fn flooded(&mut self, floods: Vec<Flood>, now: Now, out: &mut dyn FnMut(Event)) {
         let total = |floods: &[Flood]| {
             let counts = floods.iter().flat_map(|flood| [flood.failures, flood.records]);
             counts.fold(0_u64, u64::saturating_add)
@@ -123,7 +123,7 @@ impl Losses {
                 .failures
                 .saturating_sub(before.map_or(0, |known| known.failures));
             if more > 0 {
-                out(&Event {
+                out(Event {
                     pid: flood.pid,
                     comm: flood.comm.as_deref().map(Arc::from),
                     ..event(BUDGET, more, now)
@@ -140,7 +140,7 @@ impl Losses {
         count: u64,
         qps: &mut Qps,
         now: Now,
-        out: &mut dyn FnMut(&Event),
+        out: &mut dyn FnMut(Event),
     ) {
         // Less than before: two threads read the counts, and what the slower one read comes late.
         let delta = count.saturating_sub(self.seen[cause]);
@@ -154,7 +154,7 @@ impl Losses {
         delta: u64,
         qps: &mut Qps,
         now: Now,
-        out: &mut dyn FnMut(&Event),
+        out: &mut dyn FnMut(Event),
     ) {
         self.total[cause] = self.total[cause].saturating_add(delta);
         if delta > 0 && loses_calls(cause) {
@@ -167,7 +167,7 @@ impl Losses {
             qps.want_repair(now.mono_ns);
         }
         self.records_ns = now.mono_ns.max(1);
-        out(&event(name(cause), delta, now));
+        out(event(name(cause), delta, now));
     }
 
     /// Records lost, all causes that lose records.

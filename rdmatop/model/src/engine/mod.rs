@@ -181,12 +181,12 @@ impl Engine {
     /// Folds one input in. Returns the events it makes, for `--trace`; most inputs make none.
     pub fn apply(&mut self, timed: Timed) -> Vec<Event> {
         let mut events = Vec::new();
-        self.fold(timed, &mut |event| events.push(event.clone()));
+        self.fold(timed, &mut |event| events.push(event));
         events
     }
 
     /// [`Engine::apply`] without a list: hands each event out as it is made.
-    pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(&Event)) {
+    pub fn fold(&mut self, timed: Timed, out: &mut dyn FnMut(Event)) {
         let Timed { at: now, input } = timed;
         let now_ns = now.mono_ns;
         match input {
@@ -197,7 +197,7 @@ impl Engine {
             }
             Input::WorkRequests(records) => {
                 for record in &records {
-                    out(&self.machine.work_request(record, now));
+                    out(self.machine.work_request(record, now));
                 }
             }
             Input::WorkCounts(counts) => self.programs.work_counts(counts),
@@ -286,7 +286,7 @@ impl Engine {
         }
     }
 
-    fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(&Event)) {
+    fn record(&mut self, record: &Record, now: Now, out: &mut dyn FnMut(Event)) {
         let (machine, traffic) = (&mut self.machine, &mut self.traffic);
         if let Record::Qp(record) = record
             && record.prefix.kind == kind::QP_UNCOUNTED
@@ -297,16 +297,16 @@ impl Engine {
         self.programs.events += 1;
         match record {
             Record::Qp(record) => machine.qp_record(record, traffic, self.config.timelines, now, out),
-            Record::Object(record) => out(&machine.object_record(record, now)),
+            Record::Object(record) => out(machine.object_record(record, now)),
             Record::Devx(record) => {
                 if let Some(event) = self.devx.apply(record, machine, now) {
-                    out(&event);
+                    out(event);
                 }
             }
-            Record::Cm(record) => out(&machine.cm_record(record, now)),
+            Record::Cm(record) => out(machine.cm_record(record, now)),
             Record::Verb(record) => {
                 if let Some(event) = verbs::Verbs::failure(record, machine, now) {
-                    out(&event);
+                    out(event);
                 }
             }
         }

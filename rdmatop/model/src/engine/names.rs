@@ -1,7 +1,8 @@
 //! Text: sanitized once, shared from then on.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use super::hash::NameMap;
 use rdmatop_base::text;
 
 /// Raw names remembered; more than any host has at one time, and a bound for those that change names on
@@ -12,7 +13,7 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// Names, and those of kernel consumers, in brackets.
-    all: [HashMap<Box<[u8]>, Arc<str>>; 2],
+    all: [NameMap<Arc<str>>; 2],
 }
 
 impl Names {

@@ -62,14 +62,14 @@ pub(super) fn attribute(event: &mut Event, owner: Owner, prefix: &Prefix) {
 impl Machine {
     /// Folds in the record of something that happened to a QP. `timelines`: see `EngineConfig`.
     ///
-    /// Hands the event out itself: one that is returned is copied, and it has 300 bytes.
+    /// Hands the event out itself: one that is returned is copied once more, and it has 300 bytes.
     pub(super) fn qp_record(
         &mut self,
         record: &QpRecord,
         traffic: &mut Traffic,
         timelines: bool,
         now: Now,
-        out: &mut dyn FnMut(&Event),
+        out: &mut dyn FnMut(Event),
     ) {
         let prefix = &record.prefix;
         let kind = match prefix.kind {
@@ -121,7 +121,7 @@ impl Machine {
                 event.async_event = number.map(AsyncEvent);
             }
         }
-        out(&event);
+        out(event);
     }
 
     /// The creator of an object is the task that owns it, and the name in the record is that of its thread at

@@ -162,9 +162,9 @@ impl Simulation {
         let (seen, printed) = (RefCell::new(&mut self.seen), RefCell::new(&mut self.printed));
         let asked = &self.plan.filter;
         self.engine.fold(input.at(at), &mut |event| {
-            Sink::new(To::Nobody).give(event, asked, &mut seen.borrow_mut());
-            if asked.matches_event(event) && event.event.is_on_request() {
-                printed.borrow_mut().push(event.clone());
+            Sink::new(To::Nobody).give(event.clone(), asked, &mut seen.borrow_mut());
+            if asked.matches_event(&event) && event.event.is_on_request() {
+                printed.borrow_mut().push(event);
             }
         });
     }

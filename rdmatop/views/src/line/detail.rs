@@ -39,7 +39,7 @@ const ATTRS: [(u32, &str); 22] = [
 pub fn write(out: &mut Vec<u8>, event: &Event) {
     write_untimed(out, event);
     if let Some(ns) = event.duration_ns {
-        text(out, &units::duration(ns));
+        units::append_duration(out, ns);
     }
 }
 

@@ -82,7 +82,8 @@ fn name(out: &mut Vec<u8>, text: Option<&str>, width: usize, max: usize) {
 }
 
 fn blanks(out: &mut Vec<u8>, count: usize) {
-    out.resize(out.len() + count, b' ');
+    // No column is wider than COMM. `Vec::resize` writes one byte after the other.
+    out.extend_from_slice(&[b' '; COMM + 1][..count.min(COMM + 1)]);
 }
 
 #[cfg(test)]

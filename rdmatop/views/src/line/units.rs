@@ -13,16 +13,27 @@ pub(super) fn number(out: &mut Vec<u8>, value: u64) {
 
 /// A time span in three significant digits and a unit, rounded half up: `842ns`, `12.3us`, `4.56ms`, `1.23s`.
 pub fn duration(ns: u64) -> String {
+    let mut out = Vec::new();
+    append_duration(&mut out, ns);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends a time span as [`duration`] writes it: the line of an event needs no text of its own for it.
+pub(super) fn append_duration(out: &mut Vec<u8>, ns: u64) {
     const S: u64 = 1_000_000_000;
     // A value that would be rounded to 1000 of one unit is written as 1 of the next.
     let (unit, name) = match ns {
-        0..1_000 => return format!("{ns}ns"),
+        0..1_000 => (1, "ns"),
         1_000..999_500 => (1_000, "us"),
         999_500..999_500_000 => (1_000_000, "ms"),
         999_500_000..999_500_000_000 => (S, "s"),
-        _ => return format!("{}s", ns / S + u64::from(ns % S >= S / 2)),
+        _ => {
+            number(out, ns / S + u64::from(ns % S >= S / 2));
+            return out.push(b's');
+        }
     };
     let (tens, decimals) = match ns {
+        _ if unit == 1 => (1, 0),
         _ if ns * 200 < 1999 * unit => (100, 2),
         _ if ns * 20 < 1999 * unit => (10, 1),
         _ => (1, 0),
@@ -32,7 +43,9 @@ pub fn duration(ns: u64) -> String {
     let digits = digits.format((ns + step / 2) / step);
     let (whole, part) = digits.split_at(digits.len().saturating_sub(decimals));
     let point = if part.is_empty() { "" } else { "." };
-    [whole, point, part, name].concat()
+    for piece in [whole, point, part, name] {
+        out.extend_from_slice(piece.as_bytes());
+    }
 }
 
 /// Time of day in UTC with microseconds, from `CLOCK_REALTIME` ns: `13:37:00.000123`.
