@@ -348,7 +348,7 @@ fn processes(s: &Snapshot) -> Table {
 
 fn qps(s: &Snapshot) -> Table {
     let own: [(&str, Own<QpRow>); 4] = [
-        ("device", |row, _| format!("{}/{}", row.device, row.qpn)),
+        ("device", |row, _| row.name()),
         ("state", |row, s| state(row, s.mono_ns)),
         ("owner", |row, _| {
             let fate = if row.exited {
