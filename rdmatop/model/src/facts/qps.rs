@@ -86,8 +86,18 @@ pub fn number_of(qpn: u32, qp_type: Option<QpType>) -> u32 {
     if unnumbered { NO_NUMBER } else { qpn }
 }
 
-fn numbered<S: Serializer>(qpn: &u32, to: S) -> Result<S::Ok, S::Error> {
+/// Writes a number, null for [`NO_NUMBER`].
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn numbered<S: Serializer>(qpn: &u32, to: S) -> Result<S::Ok, S::Error> {
     Some(*qpn).filter(|qpn| *qpn != NO_NUMBER).serialize(to)
+}
+
+/// A QP's device and number, `-` for [`NO_NUMBER`].
+pub fn qp_name(device: &str, qpn: u32) -> String {
+    if qpn == NO_NUMBER {
+        return format!("{device}/-");
+    }
+    format!("{device}/{qpn}")
 }
 
 impl QpRow {
@@ -96,12 +106,9 @@ impl QpRow {
         Some(self.qpn).filter(|qpn| *qpn != NO_NUMBER)
     }
 
-    /// Its device and number, `-` for one without a number.
+    /// [`qp_name`].
     pub fn name(&self) -> String {
-        match self.number() {
-            Some(qpn) => format!("{}/{qpn}", self.device),
-            None => format!("{}/-", self.device),
-        }
+        qp_name(&self.device, self.qpn)
     }
 
     /// Age at a time of `CLOCK_MONOTONIC` ([`Facts::mono_ns`]), ns. It is no field: an age would change
