@@ -73,8 +73,9 @@ pub(crate) static MODIFY_CALLS: Array<CallEntry<ModifyCall>> = Array::with_max_e
 /// Number of entries in [`MODIFY_CALLS`], a power of two.
 pub(crate) const MODIFY_ENTRIES: u32 = 512;
 
-/// Modify calls that found their entry taken. A thread is in one call of a hook at a time, and TIDs are those
-/// of the initial namespace; the same holds for every map with this key.
+/// Modify calls that found their entry taken. A thread is in one call of a hook at a time: where the function
+/// is called again inside itself, the outer call is lost (docs/identity.md). TIDs are those of the initial
+/// namespace. The same holds for every map with this key.
 #[map]
 pub(crate) static MODIFY_REST: HashMap<CallKey, ModifyCall> = HashMap::with_max_entries(256, 0);
 

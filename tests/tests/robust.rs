@@ -4,7 +4,8 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     process::Command,
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,9 +16,10 @@ use rdmatop_tests::{
     perftest::Perftest,
     rdmatop::{self, END, Trace},
     snapshot::Snapshot,
-    traffic::{self, Traffic, id},
+    traffic::{self, Traffic, id, number},
     wait::{self, PATIENCE},
 };
+use serde_json::Value;
 
 #[test]
 fn while_it_traces_there_are_programs_in_the_kernel() -> Result<()> {
@@ -322,6 +324,38 @@ fn no_program_is_refused_by_the_kernel_whatever_is_asked_for() -> Result<()> {
         ensure!(refused.is_empty(), "{mode:?}: {refused:#?}");
     }
     fs::remove_file(&log).map_err(Into::into)
+}
+
+#[test]
+fn calls_whose_returns_were_missed_give_their_places_back() -> Result<()> {
+    let Some(_lab) = Lab::enter("missed returns") else {
+        return Ok(());
+    };
+    // A dummy interface asks nobody, so that nothing would wait for an answer.
+    let netdev = lab::netdev(DEVICE)?;
+    output(Command::new("ip").args(["link", "set", "dev", &netdev, "arp", "on"]))?;
+    let trace = Trace::start(&["--attach", "kprobe"])?;
+    let made = traffic::run("missed-returns", &[])?;
+    let churn = || traffic::run("qp-churn", &["--count", "64", "--threads", "32"]);
+    let before = churn()?;
+    // A place is free for others when its call is a minute old.
+    thread::sleep(Duration::from_secs(61));
+    let after = churn()?;
+    let traced = trace.stop()?;
+    let seen = |of: &Value| -> Result<(u64, u64)> {
+        let seen = traced.events.pid(id(of, "pid")?).kind("qp_modify").len();
+        Ok((seen as u64, number(of, "modified")?))
+    };
+    let (missed, all) = (
+        traced.events.pid(id(&made, "pid")?).kind("qp_modify").len(),
+        number(&made, "calls")?,
+    );
+    let ((few, many), (again, done)) = (seen(&before)?, seen(&after)?);
+    let told = format!("{missed} of {all}, then {few} of {many}, at last {again} of {done}");
+    println!("{told}");
+    ensure!(few < many, "the places were not full: {told}");
+    ensure!(again == done, "{told}");
+    Ok(())
 }
 
 #[test]

@@ -92,7 +92,12 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) {
         attr,
         mask: u64::from(attr_mask),
     };
-    MODIFIES.remember(Hook::ModifyQp, &call, |_| lost(loss::RETURN));
+    MODIFIES.remember(
+        Hook::ModifyQp,
+        &call,
+        |call| call.start_ns,
+        |_| lost(loss::RETURN),
+    );
     if counts() && attr_mask & mask::STATE != 0 {
         if works_in_softirqs() {
             slots::leaving(qp);
@@ -258,7 +263,12 @@ pub(crate) fn destroying(qp: u64) {
         }
         call.assume_init_ref()
     };
-    DESTROYS.remember(Hook::DestroyQp, call, |_| lost(loss::RETURN));
+    DESTROYS.remember(
+        Hook::DestroyQp,
+        call,
+        |call| call.start_ns,
+        |_| lost(loss::RETURN),
+    );
 }
 
 #[inline(always)]

@@ -117,7 +117,7 @@ pub(crate) fn ioctl_entered(file: u64, header: u64, attrs: u64) -> Option<()> {
         header,
         attrs,
     };
-    CALLS.remember(Hook::Verb, &call, |_| lost(loss::RETURN));
+    CALLS.remember(Hook::Verb, &call, |call| call.start_ns, |_| lost(loss::RETURN));
     Some(())
 }
 

@@ -48,7 +48,12 @@ fn begun(buffer: u64) -> VerbCall {
 /// its return probe did not fire.
 #[inline(always)]
 pub(crate) fn entered(buffer: u64) -> Option<()> {
-    CALLS.remember(Hook::Write, &begun(buffer), |_| not_entered(loss::MISSED));
+    CALLS.remember(
+        Hook::Write,
+        &begun(buffer),
+        |call| call.start_ns,
+        |_| not_entered(loss::MISSED),
+    );
     Some(())
 }
 

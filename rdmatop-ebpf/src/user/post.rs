@@ -66,7 +66,7 @@ pub(crate) fn posting(hook: Hook, qp: u64, list: u64, bad: u64, at: &Entered) ->
             records::unseen();
         }
     };
-    if POSTS.remember(hook, &call, replace) {
+    if POSTS.remember(hook, &call, |call| call.at_ns, replace) {
         if records::wanted() && hook == Hook::UserSend {
             sends::enter(call.number as u32);
         }

@@ -79,6 +79,10 @@ impl QpType {
     pub const RC: Self = Self(2);
     /// Unreliable connection.
     pub const UC: Self = Self(3);
+    /// Packets as they are on the wire.
+    pub const RAW_PACKET: Self = Self(8);
+    /// What a driver defines: DCT and DCI of mlx5, SRD of EFA.
+    pub const DRIVER: Self = Self(255);
 }
 
 spelled! {

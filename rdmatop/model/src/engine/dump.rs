@@ -14,6 +14,7 @@ use super::{
 use crate::{
     ib::QpState,
     input::{QpReading, QpsSample},
+    snapshot::{NO_NUMBER, number_of},
 };
 
 /// Values that are the same for all QPs of a dump.
@@ -87,6 +88,7 @@ impl Machine {
             .filter(|qp| {
                 qp.dump != dump.number
                     && qp.lives()
+                    && qp.row().number().is_some()
                     && complete.contains(&qp.key.device)
                     && qp.is_older_than(began_ns)
             })
@@ -117,6 +119,10 @@ impl Machine {
     }
 
     fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump) {
+        if number_of(reading.qpn, reading.qp_type) == NO_NUMBER {
+            // The kernel's list has room for one of them.
+            return;
+        }
         let began_ns = dump.began_ns;
         let passed = dump.passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
         let psn = reading.sq_psn.map(|psn| PsnReading {

@@ -11,6 +11,8 @@
 //! number is free. So of two QPs with one number on one device, the first has ended before the second is
 //! born. A table of the QPs that had a number, with the times at which they existed, therefore shows which QP
 //! a time belongs to.
+//!
+//! A QP without a number ([`NO_NUMBER`]) has its address alone, and no dump lists it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -20,7 +22,10 @@ use super::{
     qp::{Key, Owner, Qp, Slot},
     table::Table,
 };
-use crate::{ib::QpState, snapshot::Step};
+use crate::{
+    ib::QpState,
+    snapshot::{NO_NUMBER, Step},
+};
 
 /// The QP that a record or a slot is about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,7 +180,12 @@ impl Qps {
             return Some(uid);
         }
         let (mut later, mut unlikely) = (None, None);
-        for last in self.last_of(seen.key?).into_iter().flatten() {
+        let key = seen.key?;
+        if key.qpn == NO_NUMBER {
+            let same = self.by_object.get(&seen.object).copied()?;
+            return self.all.get(same).filter(|qp| qp.may_be(seen)).map(Qp::uid);
+        }
+        for last in self.last_of(key).into_iter().flatten() {
             let mut next = Some(last);
             while let Some(qp) = next.and_then(|uid| self.all.get(uid)) {
                 let was_there = qp.first_ns <= seen.at_ns();
@@ -213,6 +223,9 @@ impl Qps {
     fn place(&mut self, uid: u64, processes: &mut Processes) {
         let Some(qp) = self.all.get(uid) else { return };
         let (key, first_ns, seen_ns) = (qp.key, qp.first_ns, qp.seen_ns);
+        if key.qpn == NO_NUMBER {
+            return;
+        }
         let mut younger: Option<(u64, u64, u64)> = None;
         let mut next = self.at_key(key);
         while let Some(other) = next.and_then(|uid| self.all.get(uid)) {

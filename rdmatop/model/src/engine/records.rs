@@ -16,6 +16,7 @@ use crate::{
     event::{Event, EventKind},
     ib::{AsyncEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
+    snapshot::number_of,
     value::Source,
 };
 
@@ -32,6 +33,11 @@ fn known8(value: u8) -> Option<u8> {
 
 fn port_in(record: &QpRecord) -> Option<u32> {
     known8(record.port).filter(|port| *port > 0).map(u32::from)
+}
+
+fn type_in(record: &QpRecord) -> Option<QpType> {
+    let number = known(record.qp_type)?;
+    u8::try_from(number).ok().map(QpType)
 }
 
 /// When the call that a record is about began.
@@ -163,7 +169,7 @@ impl Machine {
             object: prefix.object,
             born_ns: record.born_ns,
             created: prefix.flags & flag::CREATED != 0,
-            key: known(record.qpn).map(|qpn| Key::new(device, qpn, port)),
+            key: known(record.qpn).map(|qpn| Key::new(device, number_of(qpn, type_in(record)), port)),
             ts_ns,
             owner: is_owned.then_some((prefix.owner_pid, record.owner_start_ns)),
         })
@@ -172,10 +178,9 @@ impl Machine {
     /// What every QP record contains about its QP, and its owner if the table has none.
     fn describe_qp(&mut self, uid: u64, record: &QpRecord, owner: &Owner) {
         let Some(qp) = self.qps.get_mut(uid) else { return };
-        let qp_type = known(record.qp_type).and_then(|value| u8::try_from(value).ok());
         let port = port_in(record);
         let known = qp.row();
-        let (qp_type, port) = (known.qp_type.or(qp_type.map(QpType)), port.or(known.port));
+        let (qp_type, port) = (known.qp_type.or(type_in(record)), port.or(known.port));
         if (qp_type, port) != (known.qp_type, known.port) {
             let row = qp.edit();
             (row.qp_type, row.port) = (qp_type, port);
@@ -215,7 +220,8 @@ impl Machine {
             // A dump can be read before the record of the create. It may name a port that only INIT has set.
             event.port = event.port.or(qp.and_then(|qp| qp.row().port));
         }
-        event.qpn = known(record.qpn).or(qp.map(|qp| qp.key.qpn));
+        let qpn = known(record.qpn).map(|qpn| number_of(qpn, type_in(record)));
+        event.qpn = qpn.or(qp.map(|qp| qp.key.qpn)).and_then(known);
         event.qp_type = qp.and_then(|qp| qp.row().qp_type);
         event.qp_uid = uid;
         // The record's own values first: a name as it was at the time.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 #[cfg(doc)]
 use super::{DeviceRow, Facts, ProcessRow};
@@ -23,7 +23,8 @@ pub struct QpRow {
     pub device: Arc<str>,
     /// The port of the device that it uses.
     pub port: Option<u32>,
-    /// QP number.
+    /// QP number; [`Self::number`] if the kernel knows it.
+    #[serde(serialize_with = "numbered")]
     pub qpn: u32,
     /// The type of transport that it was made for.
     pub qp_type: Option<QpType>,
@@ -75,7 +76,41 @@ pub struct QpRow {
     pub history: Arc<History>,
 }
 
+/// Instead of the number of a QP that has none in the kernel ([`number_of`]).
+pub const NO_NUMBER: u32 = u32::MAX;
+
+/// The kernel's number of a QP. For mlx5's DCTs, and for its QPs that spread raw packets, the kernel has 0: a
+/// device has several of them, and only their addresses tell one from another.
+pub fn number_of(qpn: u32, qp_type: Option<QpType>) -> u32 {
+    let unnumbered = qpn == 0 && matches!(qp_type, Some(QpType::RAW_PACKET | QpType::DRIVER));
+    if unnumbered { NO_NUMBER } else { qpn }
+}
+
+/// Writes a number, null for [`NO_NUMBER`].
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn numbered<S: Serializer>(qpn: &u32, to: S) -> Result<S::Ok, S::Error> {
+    Some(*qpn).filter(|qpn| *qpn != NO_NUMBER).serialize(to)
+}
+
+/// A QP's device and number, `-` for [`NO_NUMBER`].
+pub fn qp_name(device: &str, qpn: u32) -> String {
+    if qpn == NO_NUMBER {
+        return format!("{device}/-");
+    }
+    format!("{device}/{qpn}")
+}
+
 impl QpRow {
+    /// Its number, if the kernel knows it.
+    pub fn number(&self) -> Option<u32> {
+        Some(self.qpn).filter(|qpn| *qpn != NO_NUMBER)
+    }
+
+    /// [`qp_name`].
+    pub fn name(&self) -> String {
+        qp_name(&self.device, self.qpn)
+    }
+
     /// Age at a time of `CLOCK_MONOTONIC` ([`Facts::mono_ns`]), ns. It is no field: an age would change
     /// the row at every snapshot, and the rows of ten thousand idle QPs could not be shared.
     pub fn age_ns(&self, mono_ns: u64) -> Option<u64> {

@@ -16,7 +16,7 @@ type Q = QpRow;
 pub static QP: Table<QpRow> = with_traffic![QpRow;
     text("device", "device", |q: &Q, _| Value::Text(Cow::Borrowed(&q.device)))
         .words(&["dev", "device"]).screen("DEVICE", 0, (7, 14)).page(0, "QP"),
-    gauge("qpn", "QP number", |q: &Q, _| Value::number(Some(q.qpn))).words(&["qpn", "qp"]).screen("QPN", 0, (7, 8)),
+    gauge("qpn", "QP number", |q: &Q, _| Value::number(q.number())).words(&["qpn", "qp"]).screen("QPN", 0, (7, 8)),
     state("type", "QP type", |q: &Q, _| Value::word(q.qp_type, |t| t.0.into(), |t| QpType::name(*t)))
         .json("qp_type").words(&["type"]).screen("TYPE", 4, (4, 8)).page(10, "TYPE").detail(0, "type"),
     state("state", "state; ! stuck: ERR, SQE, 5 s in SQD or INIT, or repeats packets: Enter shows why",

@@ -163,7 +163,8 @@ pub struct StuckQp {
     pub uid: u64,
     /// Device name.
     pub device: Arc<str>,
-    /// QP number.
+    /// QP number, or [`crate::facts::NO_NUMBER`].
+    #[serde(serialize_with = "crate::facts::numbered")]
     pub qpn: u32,
     /// Process id of its owner.
     pub pid: Option<u32>,

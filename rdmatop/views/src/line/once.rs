@@ -20,7 +20,7 @@ use rdmatop_model::fields::{self, Meta, Unit, Value};
 use rdmatop_model::input::{EbpfState, UprobesReport};
 use rdmatop_model::judgement::{STUCK_MARK, Stuck, StuckQp, Sum, Unobserved};
 use rdmatop_model::snapshot::{
-    DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow,
+    DeviceRow, DeviceState, Health, PortRow, ProcessRow, QpRow, Snapshot, VerbRow, qp_name,
 };
 use rdmatop_model::value::Counter;
 
@@ -216,8 +216,8 @@ fn judged(out: &mut String, snapshot: &Snapshot) {
             (None, pid) => pid.map(|pid| format!(" of {pid}")).unwrap_or_default(),
         };
         let place = qp.stuck.place(snapshot.mono_ns);
-        let why = qp.stuck.reason.why();
-        let _ = writeln!(out, "stuck: {}/{}{more}{owner}{place}: {why}", qp.device, qp.qpn);
+        let (name, why) = (qp_name(&qp.device, qp.qpn), qp.stuck.reason.why());
+        let _ = writeln!(out, "stuck: {name}{more}{owner}{place}: {why}");
     }
     unobserved(out, snapshot);
 }
@@ -348,7 +348,7 @@ fn processes(s: &Snapshot) -> Table {
 
 fn qps(s: &Snapshot) -> Table {
     let own: [(&str, Own<QpRow>); 4] = [
-        ("device", |row, _| format!("{}/{}", row.device, row.qpn)),
+        ("device", |row, _| row.name()),
         ("state", |row, s| state(row, s.mono_ns)),
         ("owner", |row, _| {
             let fate = if row.exited {

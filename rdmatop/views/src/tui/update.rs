@@ -381,7 +381,7 @@ fn follow(state: &mut State) {
     state.follow = match (state.table().selected.as_ref(), state.selected()) {
         (Some(RowKey::Qp(uid)), Some(at)) => {
             let qp = &snapshot.qps[at];
-            Some(Follow::Qp(*uid, qp.device.clone(), qp.qpn))
+            qp.number().map(|qpn| Follow::Qp(*uid, qp.device.clone(), qpn))
         }
         (Some(RowKey::Process(_)), Some(at)) => {
             let p = &snapshot.processes[at];

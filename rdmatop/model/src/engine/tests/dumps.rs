@@ -31,6 +31,58 @@ fn the_first_dump_fills_the_table() {
 }
 
 #[test]
+fn qps_without_a_number_are_told_by_their_addresses() {
+    for qp_type in [QpType::RAW_PACKET, QpType::DRIVER] {
+        let mut host = Host::new();
+        let t = host.now;
+        let of_type = |mut record: QpRecord| {
+            record.qp_type = qp_type.0.into();
+            record
+        };
+        // The kernel's number of each DCT of mlx5 is 0.
+        for object in [0xa0, 0xb0] {
+            let event = host.qp(of_type(create(t + object, object, 0)));
+            assert_eq!(event.qpn, None);
+        }
+        let event = host.pass(SECOND).qp(of_type(modify(t + SECOND, 0xb0, 0, 2)));
+        assert_eq!((event.qpn, event.qp_type), (None, Some(qp_type)));
+        // The kernel lists none of them, or the first one.
+        let mut first = dumped(0, Some(231), 1);
+        first.qp_type = Some(qp_type);
+        for (at, listed) in [(2, vec![]), (3, vec![first])] {
+            host.pass(SECOND).dump(t + at * SECOND, listed);
+            let snapshot = host.tick();
+            let rows = snapshot.qps.iter();
+            let rows: Vec<_> = rows.map(|qp| (qp.number(), qp.state, qp.exited)).collect();
+            let [reset, rtr] = [QpState(0), QpState::RTR].map(|state| (None, Some(state), false));
+            assert_eq!(rows, [reset, rtr]);
+            assert_eq!(host.process(231).qps, 2);
+        }
+        let row = serde_json::to_value(&*host.tick().qps[0]).unwrap();
+        assert_eq!(
+            (&row["qpn"], host.tick().qps[0].name()),
+            (&serde_json::Value::Null, "rxe0/-".into())
+        );
+        // Other programs see the same QP for the first time.
+        let mut again = of_type(modify(t + 4 * SECOND, 0xb0, 0, 3));
+        again.born_ns = t + 4 * SECOND - 9;
+        host.pass(SECOND).qp(again);
+        assert_eq!(
+            host.tick().qps.iter().map(|qp| qp.exited).collect::<Vec<_>>(),
+            [false; 2]
+        );
+        host.qp(of_type(destroy(t + 5 * SECOND, 0xb0, 0)));
+        let rows = host.tick();
+        assert_eq!(
+            rows.qps.iter().map(|qp| qp.exited).collect::<Vec<_>>(),
+            [false, true]
+        );
+        host.pass(SECOND).devices(vec![]);
+        assert!(host.tick().qps.iter().all(|qp| qp.exited));
+    }
+}
+
+#[test]
 fn a_slot_of_qp_1_belongs_to_the_qp_of_the_dump_although_it_names_no_port() {
     let mut host = Host::new();
     let t = host.now;

@@ -393,6 +393,30 @@ fn of_several_users_each_moved_at_most_what_the_port_did() {
 }
 
 #[test]
+fn who_has_only_a_qp_without_a_number_uses_the_port() {
+    let mut nic = Nic::new("mlx5_core");
+    nic.contexts = Some(vec![231, 232]);
+    let pairs = [(10, Some(231), RTS)];
+    nic.seconds(RATE, &pairs);
+    for pid in [232, 233] {
+        let ns = nic.second * SECOND + u64::from(pid);
+        for mut record in [
+            create(ns, u64::from(pid), 0),
+            modify(ns + 9_000, u64::from(pid), 0, 2),
+        ] {
+            let prefix = &mut record.prefix;
+            (prefix.pid, prefix.tid, prefix.owner_pid) = (pid, pid, pid);
+            prefix.device = bytes("nic0");
+            prefix.flags |= flag::CREATED;
+            (record.born_ns, record.port, record.qp_type) = (ns, 1, 255);
+            nic.apply(Input::Records(vec![Record::Qp(record)]));
+        }
+    }
+    let snapshot = nic.seconds(RATE, &pairs);
+    assert_eq!([231, 232, 233].map(|pid| shown(&snapshot, pid)), [AT_MOST; 3]);
+}
+
+#[test]
 fn what_the_nic_counted_of_others_is_no_user_s() {
     let most = |peer: u8| {
         let (old, new) = ((10, Some(231), RTS), (11, Some(232), RTS));

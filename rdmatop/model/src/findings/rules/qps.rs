@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{RuleContext, growing, requests, unanswered, verbs};
-use crate::facts::{ProcessRow, QpRow};
+use crate::facts::{ProcessRow, QpRow, qp_name};
 use crate::findings::{About, Finding, FindingId, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
@@ -123,7 +123,7 @@ fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: 
 
 /// The QPs by device and number.
 fn list(qps: &[&StuckQp]) -> String {
-    let names: Vec<String> = qps.iter().map(|qp| format!("{}/{}", qp.device, qp.qpn)).collect();
+    let names: Vec<String> = qps.iter().map(|qp| qp_name(&qp.device, qp.qpn)).collect();
     text::names(&names)
 }
 

@@ -40,7 +40,8 @@ pub(super) static SPEC: Spec = Spec {
             |c, i| c.snapshot.qps.get(i).map(|qp| &**qp),
             &[
                 ("qpn", |_, qp: &QpRow, _| {
-                    Cell::new(qp.qpn.to_string(), Tone::Strong)
+                    let number = qp.number().map_or_else(|| "-".to_owned(), |qpn| qpn.to_string());
+                    Cell::new(number, Tone::Strong)
                 }),
                 ("state", |c, qp, _| state(qp, c.snapshot.mono_ns)),
                 ("owner", |_, qp, _| owner(qp)),

@@ -32,7 +32,7 @@ pub fn title(state: &State) -> String {
         }
         (Some(RowKey::Qp(_)), Some(at)) => {
             let q = &snapshot.qps[at];
-            format!("QP {}/{}", q.device, q.qpn)
+            format!("QP {}", q.name())
         }
         (Some(RowKey::Port(..)), Some(at)) => {
             format!("{} port {}", snapshot.ports[at].device, snapshot.ports[at].port)

@@ -12,10 +12,15 @@ pub(super) fn open(state: &mut State) {
         return;
     };
     let row = &state.snapshot.qps[at];
+    let Some(qpn) = row.number() else {
+        state.message =
+            Some("the kernel knows no number of this QP, and so no work requests of it".to_owned());
+        return;
+    };
     state.work = Some(WorkPane {
         qp: *uid,
         device: row.device.clone(),
-        qpn: row.qpn,
+        qpn,
         first: 0,
     });
     // A frozen screen would show nothing of the work requests.
