@@ -31,7 +31,8 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// What it is about, where an echo is a fault; `None` for an unknown warning, which may be about anything.
+    /// What it is about, where an echo is a fault; `None` for an unknown warning, which may be about
+    /// anything.
     pub fn kind(&self) -> Option<Kind> {
         self.entry.map(|entry| {
             if entry.kind == Kind::Echo {

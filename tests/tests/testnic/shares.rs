@@ -121,7 +121,7 @@ fn a_process_alone_on_a_card_s_port_has_what_the_driver_counted() -> Result<()> 
 
 /// From Linux 6.10 on netlink leaves queue pairs of such types out unless it is asked for them.
 #[test]
-fn queue_pairs_of_a_type_that_the_driver_has_of_its_own_are_listed_and_stay() -> Result<()> {
+fn queue_pairs_of_a_driver_s_own_type_are_listed_and_stay() -> Result<()> {
     const OWN: u64 = 0xff;
     let test = "QPs of a driver's own type";
     let Some(_lab) = Lab::enter(test) else {

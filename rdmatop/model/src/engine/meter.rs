@@ -102,8 +102,8 @@ impl Meter {
         }
     }
 
-    /// Whether it may have passed all 32 bits since the last reading, more than once: at the earlier speed, or
-    /// at any that a NIC has, as nobody looked for longer than any interval of refresh.
+    /// Whether it may have passed all 32 bits since the last reading, more than once: at the earlier speed,
+    /// or at any that a NIC has, as nobody looked for longer than any interval of refresh.
     fn wraps_unseen(&self, width: Width, at_ns: u64) -> bool {
         const UNWATCHED: f64 = 90.0;
         let seconds = (at_ns - self.at_ns) as f64 / SECOND as f64;

@@ -360,8 +360,8 @@ impl Shares {
     }
 }
 
-/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s. The rate of a
-/// device of software is only a name.
+/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s. The rate of
+/// a device of software is only a name.
 fn can_carry(seen: &Seen<'_>) -> BTreeMap<u64, f64> {
     let listed = seen
         .qps

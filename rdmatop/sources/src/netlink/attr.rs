@@ -167,8 +167,8 @@ attributes! {
     STAT_HWCOUNTER_INDEX = 94;
     /// `u8`: whether an optional counter counts; the kernel sends it for no other counter.
     STAT_HWCOUNTER_DYNAMIC = 95;
-    /// `u8`: 1 asks for queue pairs of a driver's own types too: SRD of EFA, DCI of mlx5. From Linux 6.10 on they
-    /// are left out else (`RESTRACK_DD`), and always from the counts of all devices in one dump.
+    /// `u8`: 1 asks for queue pairs of a driver's own types too: SRD of EFA, DCI of mlx5. From Linux 6.10 on
+    /// they are left out else (`RESTRACK_DD`), and always from the counts of all devices in one dump.
     DRIVER_DETAILS = 97;
     /// `u8`: QPs are bound to the optional counters too (Linux 6.15).
     STAT_OPCOUNTER_ENABLED = 104;

@@ -446,7 +446,7 @@ fn what_the_nic_counted_of_others_is_no_user_s() {
 }
 
 #[test]
-fn what_the_nic_counted_of_listed_queue_pairs_is_a_part_of_one_who_made_others() {
+fn what_the_nic_counted_is_a_part_of_a_maker_of_unlisted_queue_pairs() {
     let counted = |makes: bool| {
         let (old, new) = ((10, Some(231), RTS), (11, Some(232), RTS));
         let mut nic = Nic::new("mlx5_core");
