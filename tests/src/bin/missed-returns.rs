@@ -1,7 +1,8 @@
 //! Has the kernel miss the returns of modify calls, of which a kretprobe remembers a limited number.
 //!
 //! `missed-returns [--device rxe0] [--calls 2000]`: while more threads than that wait in a modify to RTR,
-//! whose peer answers no ARP, CALLS other threads modify a QP once each, and end. Prints `{"pid":..,"calls":N}`.
+//! whose peer answers no ARP, CALLS other threads modify a QP once each, and end.
+//! Prints `{"pid":..,"calls":N}`.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
