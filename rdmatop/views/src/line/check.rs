@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use rdmatop_base::text::count;
-use rdmatop_model::cause::{Cause, CauseId};
+use rdmatop_base::text::{self, count};
+use rdmatop_model::cause::{Cause, CauseId, Concerns};
 use rdmatop_model::findings::{Finding, FindingId, NoFindings, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none, unseen_qps};
@@ -14,15 +14,31 @@ pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
     snapshot.findings.iter().map(|found| found.severity).max()
 }
 
-/// Whether the verdict is unknown: there is no warning, but no device was looked at, or only ports and states
-/// of QPs could be judged although more was wanted.
+/// The devices that owe an answer and of whose ports no rate is known, so that no rule could judge them.
+fn silent(snapshot: &Snapshot) -> Vec<&str> {
+    let owes = |name: &str| {
+        let concerns = Concerns::Device(name.to_owned());
+        let mut notes = snapshot.health.notes.iter();
+        notes.any(|note| note.id == CauseId::SlowDevice && note.concerns == concerns)
+    };
+    let is_known = |uid| {
+        let mut ports = snapshot.ports.iter().filter(|port| port.device_uid == uid);
+        ports.any(|port| port.counters.iter().any(|named| named.counter.rate.is_some()))
+    };
+    let devices = snapshot.devices.iter();
+    let silent = devices.filter(|device| owes(&device.name) && !is_known(device.uid));
+    silent.map(|device| &*device.name).collect()
+}
+
+/// Whether the verdict is unknown: there is no warning, but no device was looked at, one did not answer, or
+/// only ports and states of QPs could be judged although more was wanted.
 pub fn is_unknown(snapshot: &Snapshot) -> bool {
     let severe = worst(snapshot).is_some_and(|worst| worst > Severity::Info);
     let without_ebpf = matches!(
         snapshot.health.ebpf,
         EbpfState::Starting | EbpfState::Unavailable(_)
     );
-    !severe && (without_ebpf || looked_at_none(snapshot))
+    !severe && (without_ebpf || looked_at_none(snapshot) || !silent(snapshot).is_empty())
 }
 
 /// Rules that had less time than they need, and how many seconds they need. Where neither a data path nor a
@@ -80,17 +96,23 @@ fn verdict(snapshot: &Snapshot) -> String {
         }
         (0, 0) => {
             let seconds = snapshot.health.looked_ns.saturating_add(500_000_000) / 1_000_000_000;
+            let silent = silent(snapshot);
             let (word, place, rest) = match &snapshot.health.ebpf {
-                EbpfState::On { .. } => ("ok", String::new(), ""),
+                _ if !silent.is_empty() => (
+                    "unknown",
+                    String::new(),
+                    format!("; no answer of {}", text::names(&silent)),
+                ),
+                EbpfState::On { .. } => ("ok", String::new(), String::new()),
                 EbpfState::Disabled => (
                     "ok",
                     format!(" in {WITHOUT_EBPF}"),
-                    "; the rest was not to be judged",
+                    "; the rest was not to be judged".to_owned(),
                 ),
                 _ => (
                     "unknown",
                     format!(" in {WITHOUT_EBPF}"),
-                    "; without eBPF the rest is not judged",
+                    "; without eBPF the rest is not judged".to_owned(),
                 ),
             };
             let (later, bursts) = match word {
@@ -216,6 +238,40 @@ mod tests {
                  rest is not judged\n"
             )
         );
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_is_not_found_to_be_well() {
+        let mut snapshot = full::snapshot();
+        snapshot.findings = Vec::new().into();
+        snapshot.health.ebpf = EbpfState::On {
+            datapaths: DataPaths::default(),
+        };
+        let device = snapshot.devices[0].clone();
+        let note = Cause {
+            id: CauseId::SlowDevice,
+            concerns: Concerns::Device(device.name.to_string()),
+            what: format!("{} is slow", device.name),
+            why: "no answer about counters for 12 s".into(),
+            remedy: "".into(),
+        };
+        snapshot.health.notes = vec![note].into();
+        assert!(!is_unknown(&snapshot), "its rates are known: it is slow");
+        let ports = snapshot.ports.iter_mut();
+        for port in ports.filter(|port| port.device_uid == device.uid) {
+            let mut counters: Vec<_> = port.counters.iter().cloned().collect();
+            counters.iter_mut().for_each(|named| named.counter.rate = None);
+            port.counters = counters.into();
+        }
+        assert!(is_unknown(&snapshot));
+        let words = format!("; no answer of {}", device.name);
+        let line = verdict(&snapshot);
+        assert!(
+            line.starts_with("unknown: found nothing wrong") && line.contains(&words),
+            "{line}"
+        );
+        snapshot.health.notes = Vec::new().into();
+        assert!(!is_unknown(&snapshot));
     }
 
     #[test]
