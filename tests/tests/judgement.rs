@@ -63,7 +63,7 @@ fn qps_that_nobody_connects_are_stuck_in_the_text_and_in_the_json() -> Result<()
     let head = text.lines().find(|line| line.starts_with("total "));
     let head = head.with_context(|| format!("no totals in {text}"))?;
     ensure!(
-        head.contains(&format!("({} stuck)", stuck.len())),
+        head.contains(&format!("{} of them stuck", stuck.len())),
         "{head}, {judgement}"
     );
     ensure!(head.contains("3 INIT"), "{head}");

@@ -130,8 +130,12 @@ fn queue_pairs_of_a_driver_s_own_type_are_listed_and_stay() -> Result<()> {
     let Some(nic) = TestNic::load(test)? else {
         return Ok(());
     };
-    for (name, driver) in [("rdmap0", "efa"), ("mlx5_0", "mlx5_core")] {
-        nic.add(&Wish::new(name, driver).set("uverbs", "1"))?;
+    for (name, driver, address) in [
+        ("rdmap0", "efa", "10.50.0.1"),
+        ("mlx5_0", "mlx5_core", "10.51.0.1"),
+    ] {
+        let wish = Wish::new(name, driver).set("uverbs", "1");
+        nic.add(&wish.net(&format!("{name}n"), address, 9000, &[]))?;
     }
     let args = ["--type", &OWN.to_string(), "--devices", "rdmap0,rdmap0,mlx5_0"];
     let holder = Traffic::start("raw-qps", &args)?;

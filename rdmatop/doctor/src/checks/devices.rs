@@ -31,7 +31,7 @@ pub(crate) fn present(facts: &Facts, out: &mut Lines) {
         out.unknown_until(
             names(&facts.elsewhere),
             "in another network namespace (mode exclusive), where doctor reads nothing",
-            "run rdmatop doctor in the pod or container that has the device, which rdmatop names beside it",
+            "run rdmatop doctor in the pod or container that has the device: the live view names it beside the device",
         );
     }
     match &facts.devices {
