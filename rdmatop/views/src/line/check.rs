@@ -260,7 +260,9 @@ mod tests {
         let ports = snapshot.ports.iter_mut();
         for port in ports.filter(|port| port.device_uid == device.uid) {
             let mut counters: Vec<_> = port.counters.iter().cloned().collect();
-            counters.iter_mut().for_each(|named| named.counter.rate = None);
+            for named in &mut counters {
+                named.counter.rate = None;
+            }
             port.counters = counters.into();
         }
         assert!(is_unknown(&snapshot));
