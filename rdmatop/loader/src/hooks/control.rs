@@ -8,11 +8,20 @@ const CURRENT: &[&str] = &["OFF_TASK_COMM", "OFF_TASK_FLAGS"];
 const DEVICE: &[&str] = &["OFF_DEV_NAME", "OFF_DEV_INDEX"];
 /// The owner of an object, from its entry in the kernel's list of resources.
 const OWNER: &[&str] = &[
-    "OFF_RES_TASK", "OFF_RES_KERN_NAME", "OFF_TASK_LEADER", "OFF_TASK_TGID", "OFF_TASK_COMM",
+    "OFF_RES_TASK",
+    "OFF_RES_KERN_NAME",
+    "OFF_TASK_LEADER",
+    "OFF_TASK_TGID",
+    "OFF_TASK_COMM",
 ];
 /// What a record and a slot say about a QP besides its number, device and owner.
 const QP: &[&str] = &[
-    "OFF_QP_TYPE", "OFF_QP_PORT", "OFF_QP_RES", "OFF_QP_PD", "OFF_PD_RES", "OFF_TASK_START",
+    "OFF_QP_TYPE",
+    "OFF_QP_PORT",
+    "OFF_QP_RES",
+    "OFF_QP_PD",
+    "OFF_PD_RES",
+    "OFF_TASK_START",
 ];
 const QP_IDENTITY: &[&str] = &["OFF_QP_NUM", "OFF_QP_DEVICE"];
 
@@ -90,7 +99,12 @@ const fn raw(program: &'static str, needs: Offsets, wants: Offsets) -> Raw {
 
 /// For the owner of an id of rdma_cm, and its number.
 const CM_ID: &[&str] = &["OFF_IDPRIV_RES", "OFF_RES_ID"];
-const CM_ENDS: &[&str] = &["OFF_IDPRIV_DEVICE", "OFF_IDPRIV_SRC", "OFF_IDPRIV_DST", "OFF_TASK_START"];
+const CM_ENDS: &[&str] = &[
+    "OFF_IDPRIV_DEVICE",
+    "OFF_IDPRIV_SRC",
+    "OFF_IDPRIV_DST",
+    "OFF_TASK_START",
+];
 const CM_WANTS: Offsets = &[CM_ENDS, OWNER, DEVICE, CURRENT];
 const CM_WANTS_QPN: Offsets = &[CM_ENDS, &["OFF_IDPRIV_QPN"], OWNER, DEVICE, CURRENT];
 const CM_WANTS_STATUS: Offsets = &[CM_ENDS, &["OFF_CM_STATUS"], OWNER, DEVICE, CURRENT];
@@ -109,11 +123,24 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: QP_EVENTS,
         wants: &[
             &[
-                "OFF_ATTR_STATE", "OFF_ATTR_PATH_MTU", "OFF_ATTR_DEST_QPN", "OFF_ATTR_RQ_PSN",
-                "OFF_ATTR_SQ_PSN", "OFF_ATTR_PORT", "OFF_ATTR_TIMEOUT", "OFF_ATTR_RETRY_CNT",
-                "OFF_ATTR_RNR_RETRY", "OFF_ATTR_SGID_INDEX", "OFF_ATTR_DGID", "OFF_ATTR_AH_FLAGS",
+                "OFF_ATTR_STATE",
+                "OFF_ATTR_PATH_MTU",
+                "OFF_ATTR_DEST_QPN",
+                "OFF_ATTR_RQ_PSN",
+                "OFF_ATTR_SQ_PSN",
+                "OFF_ATTR_PORT",
+                "OFF_ATTR_TIMEOUT",
+                "OFF_ATTR_RETRY_CNT",
+                "OFF_ATTR_RNR_RETRY",
+                "OFF_ATTR_SGID_INDEX",
+                "OFF_ATTR_DGID",
+                "OFF_ATTR_AH_FLAGS",
             ],
-            QP_IDENTITY, QP, OWNER, DEVICE, CURRENT,
+            QP_IDENTITY,
+            QP,
+            OWNER,
+            DEVICE,
+            CURRENT,
         ],
         fast: Some(fast("fx_modify_qp")),
         role: Role::QpTable,
@@ -168,7 +195,12 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "MR deregistration",
         events: &[EventKind::MrDereg],
         needs: &[&["OFF_MR_LENGTH"]],
-        wants: &[&["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_TASK_START"], OWNER, DEVICE, CURRENT],
+        wants: &[
+            &["OFF_MR_DEVICE", "OFF_MR_RES", "OFF_TASK_START"],
+            OWNER,
+            DEVICE,
+            CURRENT,
+        ],
         fast: Some(fast("fe_dereg_mr")),
         ..ENTRY
     },
@@ -187,7 +219,9 @@ pub const CONTROL_PLANE: &[Hook] = &[
         events: &[EventKind::CqDestroy],
         wants: &[
             &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
-            OWNER, DEVICE, CURRENT,
+            OWNER,
+            DEVICE,
+            CURRENT,
         ],
         fast: Some(fast("fe_destroy_cq")),
         ..ENTRY
@@ -197,7 +231,12 @@ pub const CONTROL_PLANE: &[Hook] = &[
         symbol: "ib_free_cq",
         gives: "CQ destroy of kernel consumers",
         events: &[EventKind::CqDestroy],
-        wants: &[&["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"], OWNER, DEVICE, CURRENT],
+        wants: &[
+            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
+            OWNER,
+            DEVICE,
+            CURRENT,
+        ],
         ..ALONE
     },
     Hook {
@@ -208,11 +247,27 @@ pub const CONTROL_PLANE: &[Hook] = &[
         needs: &[&["OFF_RES_TYPE", "OFF_QP_RES", "OFF_QP_NUM"]],
         wants: &[
             &[
-                "OFF_QP_DEVICE", "OFF_QP_TYPE", "OFF_QP_PORT", "OFF_QP_PD", "OFF_PD_RES", "OFF_TASK_START",
-                "OFF_MR_RES", "OFF_MR_DEVICE", "OFF_MR_LENGTH", "OFF_CQ_RES", "OFF_CQ_DEVICE", "OFF_CQ_CQE",
-                "OFF_DEV_MAX_QP", "OFF_DEV_MAX_CQ", "OFF_DEV_MAX_MR", "OFF_DEV_MAX_PD", "OFF_DEV_MAX_SRQ",
+                "OFF_QP_DEVICE",
+                "OFF_QP_TYPE",
+                "OFF_QP_PORT",
+                "OFF_QP_PD",
+                "OFF_PD_RES",
+                "OFF_TASK_START",
+                "OFF_MR_RES",
+                "OFF_MR_DEVICE",
+                "OFF_MR_LENGTH",
+                "OFF_CQ_RES",
+                "OFF_CQ_DEVICE",
+                "OFF_CQ_CQE",
+                "OFF_DEV_MAX_QP",
+                "OFF_DEV_MAX_CQ",
+                "OFF_DEV_MAX_MR",
+                "OFF_DEV_MAX_PD",
+                "OFF_DEV_MAX_SRQ",
             ],
-            OWNER, DEVICE, CURRENT,
+            OWNER,
+            DEVICE,
+            CURRENT,
         ],
         only_for: &[
             ("OFF_MR_RES", &[EventKind::MrReg, EventKind::MrDereg]),
@@ -251,8 +306,15 @@ pub const CONTROL_PLANE: &[Hook] = &[
         gives: "verb calls, errno and duration; objects made past the kernel (DEVX)",
         events: IOCTL_EVENTS,
         wants: &[
-            &["OFF_UFILE_DEVICE", "OFF_UDEV_IB_DEV", "OFF_TASK_LEADER", "OFF_TASK_TGID", "OFF_TASK_START"],
-            CURRENT, DEVICE,
+            &[
+                "OFF_UFILE_DEVICE",
+                "OFF_UDEV_IB_DEV",
+                "OFF_TASK_LEADER",
+                "OFF_TASK_TGID",
+                "OFF_TASK_START",
+            ],
+            CURRENT,
+            DEVICE,
         ],
         fast: Some(fast("fx_cmd_verbs")),
         ..VERB_RETURN

@@ -22,8 +22,16 @@ pub struct DataPath {
 static RXE_PATH: Path = Path {
     of: &provider::RXE,
     needs: &[
-        "OFF_RXE_QP_IBQP", "OFF_RXE_QP_USER", "OFF_RXE_QP_SQ", "OFF_QUEUE_BUF", "OFF_QUEUE_MASK",
-        "OFF_QUEUE_INDEX", "OFF_RING_PRODUCER", "OFF_DEV_DRIVER", "OFF_QP_DEVICE", "OFF_QP_NUM",
+        "OFF_RXE_QP_IBQP",
+        "OFF_RXE_QP_USER",
+        "OFF_RXE_QP_SQ",
+        "OFF_QUEUE_BUF",
+        "OFF_QUEUE_MASK",
+        "OFF_QUEUE_INDEX",
+        "OFF_RING_PRODUCER",
+        "OFF_DEV_DRIVER",
+        "OFF_QP_DEVICE",
+        "OFF_QP_NUM",
     ],
 };
 
@@ -49,8 +57,14 @@ pub const RXE: DataPath = DataPath {
             symbol: "rxe_completer",
             gives: "send WRs finished, bytes, opcodes, latency, waits for a receiver without buffers",
             wants: &[&[
-                "OFF_RING_DATA", "OFF_QUEUE_SHIFT", "OFF_WQE_OPCODE", "OFF_WQE_LENGTH", "OFF_RXE_QP_STATE",
-                "OFF_RXE_QP_DGID", "OFF_RXE_QP_RNR_EXPIRES", "OFF_RXE_QP_RNR_PENDING",
+                "OFF_RING_DATA",
+                "OFF_QUEUE_SHIFT",
+                "OFF_WQE_OPCODE",
+                "OFF_WQE_LENGTH",
+                "OFF_RXE_QP_STATE",
+                "OFF_RXE_QP_DGID",
+                "OFF_RXE_QP_RNR_EXPIRES",
+                "OFF_RXE_QP_RNR_PENDING",
             ]],
             role: Role::Counts,
             // The program reads its counts from the rings and the QP, so its next run finds what a skipped
@@ -81,8 +95,16 @@ pub const RXE: DataPath = DataPath {
             gives: "completions by status, receive WRs and bytes, CQ overflows",
             needs: &[&["OFF_RXE_CQ_IBCQ", "OFF_RXE_CQ_USER", "OFF_CQ_DEVICE"]],
             wants: &[&[
-                "OFF_WC_QP", "OFF_WC_STATUS", "OFF_WC_OPCODE", "OFF_WC_BYTE_LEN", "OFF_RXE_CQ_QUEUE",
-                "OFF_RING_CONSUMER", "OFF_RING_DATA", "OFF_RXE_QP_RQ", "OFF_RXE_QP_SRQ", "OFF_WQE_STATUS",
+                "OFF_WC_QP",
+                "OFF_WC_STATUS",
+                "OFF_WC_OPCODE",
+                "OFF_WC_BYTE_LEN",
+                "OFF_RXE_CQ_QUEUE",
+                "OFF_RING_CONSUMER",
+                "OFF_RING_DATA",
+                "OFF_RXE_QP_RQ",
+                "OFF_RXE_QP_SRQ",
+                "OFF_WQE_STATUS",
             ]],
             // The latency of a WR ends at the time of its CQE.
             unknown_without: slot_flag::NO_CQES | slot_flag::NO_LATENCY,
@@ -92,7 +114,13 @@ pub const RXE: DataPath = DataPath {
             program: "kp_xmit",
             symbol: "rxe_xmit_packet",
             gives: "retransmitted packets",
-            needs: &[&["OFF_PKT_PSN", "OFF_PKT_OPCODE", "OFF_PKT_WQE", "OFF_WQE_RESID", "OFF_RXE_QP_MTU"]],
+            needs: &[&[
+                "OFF_PKT_PSN",
+                "OFF_PKT_OPCODE",
+                "OFF_PKT_WQE",
+                "OFF_WQE_RESID",
+                "OFF_RXE_QP_MTU",
+            ]],
             // Before Linux 6.4 a wait may show only at the packet that is sent after it.
             unknown_without: slot_flag::NO_RETRANSMITS | slot_flag::NO_RNR,
             ..RXE_HOOK
@@ -110,9 +138,22 @@ pub const RXE: DataPath = DataPath {
 static SIW_PATH: Path = Path {
     of: &provider::SIW,
     needs: &[
-        "OFF_SIW_QP_BASE", "OFF_SIW_SENDQ", "OFF_SIW_SQ_SIZE", "OFF_SIW_SQ_GET", "OFF_SIW_ORQ_GET",
-        "OFF_SIW_ORQ_PUT", "OFF_SIW_RECVQ", "OFF_SIW_RQ_SIZE", "OFF_SIW_RQ_GET", "OFF_SIW_SRQ",
-        "OFF_SIW_TX_WQE", "OFF_SIW_WQE_SQE", "OFF_RES_USER", "OFF_QP_RES", "OFF_DEV_DRIVER", "OFF_QP_DEVICE",
+        "OFF_SIW_QP_BASE",
+        "OFF_SIW_SENDQ",
+        "OFF_SIW_SQ_SIZE",
+        "OFF_SIW_SQ_GET",
+        "OFF_SIW_ORQ_GET",
+        "OFF_SIW_ORQ_PUT",
+        "OFF_SIW_RECVQ",
+        "OFF_SIW_RQ_SIZE",
+        "OFF_SIW_RQ_GET",
+        "OFF_SIW_SRQ",
+        "OFF_SIW_TX_WQE",
+        "OFF_SIW_WQE_SQE",
+        "OFF_RES_USER",
+        "OFF_QP_RES",
+        "OFF_DEV_DRIVER",
+        "OFF_QP_DEVICE",
         "OFF_QP_NUM",
     ],
 };

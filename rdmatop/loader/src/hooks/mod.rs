@@ -2,13 +2,10 @@
 //!
 //! A new hook is one entry in a table of [`control`], [`datapath`], `work` or [`crate::user`].
 //! All other code reads the entry.
-#[rustfmt::skip] // a line has as many names of offsets as it has room for
 pub mod control;
-#[rustfmt::skip]
 pub mod datapath;
 #[cfg(test)]
 pub(crate) mod reads_tests;
-#[rustfmt::skip]
 pub(crate) mod work;
 
 use rdmatop_common::provider::Counted;

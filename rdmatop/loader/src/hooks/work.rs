@@ -9,8 +9,14 @@ use rdmatop_model::event::EventKind;
 static PATH: Path = Path {
     of: &provider::RXE,
     needs: &[
-        "OFF_RXE_QP_IBQP", "OFF_RXE_QP_SQ", "OFF_QUEUE_BUF", "OFF_QUEUE_MASK", "OFF_QUEUE_INDEX",
-        "OFF_RING_PRODUCER", "OFF_QP_DEVICE", "OFF_QP_NUM",
+        "OFF_RXE_QP_IBQP",
+        "OFF_RXE_QP_SQ",
+        "OFF_QUEUE_BUF",
+        "OFF_QUEUE_MASK",
+        "OFF_QUEUE_INDEX",
+        "OFF_RING_PRODUCER",
+        "OFF_QP_DEVICE",
+        "OFF_QP_NUM",
     ],
 };
 
@@ -18,7 +24,12 @@ const POSTS: &[EventKind] = &[EventKind::WrPost, EventKind::WrDone];
 
 /// For the place of a queue element, and what the programs read from it.
 const ELEMENT: &[&str] = &[
-    "OFF_RING_DATA", "OFF_WQE_OPCODE", "OFF_WQE_LENGTH", "OFF_WQE_WR_ID", "OFF_WQE_FLAGS", "OFF_WQE_IMM",
+    "OFF_RING_DATA",
+    "OFF_WQE_OPCODE",
+    "OFF_WQE_LENGTH",
+    "OFF_WQE_WR_ID",
+    "OFF_WQE_FLAGS",
+    "OFF_WQE_IMM",
     "OFF_WQE_UD_QPN",
 ];
 
@@ -26,8 +37,13 @@ const PEER: &[&str] = &["OFF_RXE_QP_DEST", "OFF_RXE_QP_DGID"];
 
 /// What the programs read from a QP when they first see it.
 const FIRST: &[&str] = &[
-    "OFF_QUEUE_SHIFT", "OFF_RXE_QP_USER", "OFF_RXE_QP_RQ", "OFF_RXE_QP_SRQ", "OFF_RXE_QP_SIGNALS",
-    "OFF_RXE_QP_SCQ", "OFF_RXE_QP_RCQ",
+    "OFF_QUEUE_SHIFT",
+    "OFF_RXE_QP_USER",
+    "OFF_RXE_QP_RQ",
+    "OFF_RXE_QP_SRQ",
+    "OFF_RXE_QP_SIGNALS",
+    "OFF_RXE_QP_SCQ",
+    "OFF_RXE_QP_RCQ",
 ];
 
 const HOOK: Hook = Hook {
@@ -77,11 +93,23 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
         symbol: "rxe_cq_post",
         gives: "work requests as events",
         cost: Some("as many work requests may have ended without an event or a status"),
-        needs: &[ELEMENT, &["OFF_RXE_CQ_IBCQ", "OFF_RXE_CQ_USER", "OFF_CQ_DEVICE", "OFF_RXE_QP_SCQ"]],
+        needs: &[
+            ELEMENT,
+            &[
+                "OFF_RXE_CQ_IBCQ",
+                "OFF_RXE_CQ_USER",
+                "OFF_CQ_DEVICE",
+                "OFF_RXE_QP_SCQ",
+            ],
+        ],
         wants: &[
             PEER,
             &[
-                "OFF_WC_QP", "OFF_WC_STATUS", "OFF_WC_OPCODE", "OFF_WC_BYTE_LEN", "OFF_RXE_CQ_QUEUE",
+                "OFF_WC_QP",
+                "OFF_WC_STATUS",
+                "OFF_WC_OPCODE",
+                "OFF_WC_BYTE_LEN",
+                "OFF_RXE_CQ_QUEUE",
                 "OFF_RING_CONSUMER",
             ],
         ],

@@ -18,10 +18,11 @@ use super::{
 use crate::{
     cause::{Cause, CauseId, Concerns},
     event::EventKind,
+    ib::QpType,
     input::{
         CountersSample, DeviceReading, DevicesSample, EbpfState, LoggedError, OpenersSample, ReadAt, UNLISTED,
     },
-    snapshot::{DeviceRow, DeviceState, PortRow, count},
+    snapshot::{DeviceRow, DeviceState, NO_NUMBER, PortRow, count},
     value::Counter,
 };
 use rdmatop_base::order::{Gather as _, Ordered as _};
@@ -309,6 +310,14 @@ impl Devices {
         }
         self.by_index.insert(index, device);
         Some(uid)
+    }
+
+    /// Returns the number that the kernel has for a QP of a device, or [`NO_NUMBER`]. The first QP of an EFA
+    /// device has the number 0.
+    pub(super) fn qp_number(&self, uid: u64, qpn: u32, qp_type: Option<QpType>) -> u32 {
+        let may_lack = qpn == 0 && matches!(qp_type, Some(QpType::RAW_PACKET | QpType::DRIVER));
+        let lacks = may_lack && self.get(uid).is_some_and(|device| device.row.is_of_mlx5());
+        if lacks { NO_NUMBER } else { qpn }
     }
 
     /// How many objects a device may have of the kind whose creation was seen, and of one that has no

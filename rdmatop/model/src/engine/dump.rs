@@ -14,7 +14,7 @@ use super::{
 use crate::{
     ib::QpState,
     input::{QpReading, QpsSample},
-    snapshot::{NO_NUMBER, number_of},
+    snapshot::NO_NUMBER,
 };
 
 /// Values that are the same for all QPs of a dump.
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     fn dumped(&mut self, key: Key, reading: &QpReading, dump: &Dump) {
-        if number_of(reading.qpn, reading.qp_type) == NO_NUMBER {
+        if self.devices.qp_number(key.device, reading.qpn, reading.qp_type) == NO_NUMBER {
             // The kernel's list has room for one of them.
             return;
         }

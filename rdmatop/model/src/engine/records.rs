@@ -16,7 +16,6 @@ use crate::{
     event::{Event, EventKind},
     ib::{AsyncEvent, Gid, QpState, QpType, mtu_bytes},
     input::Now,
-    snapshot::number_of,
     value::Source,
 };
 
@@ -169,7 +168,10 @@ impl Machine {
             object: prefix.object,
             born_ns: record.born_ns,
             created: prefix.flags & flag::CREATED != 0,
-            key: known(record.qpn).map(|qpn| Key::new(device, number_of(qpn, type_in(record)), port)),
+            key: known(record.qpn).map(|qpn| {
+                let qpn = self.devices.qp_number(device, qpn, type_in(record));
+                Key::new(device, qpn, port)
+            }),
             ts_ns,
             owner: is_owned.then_some((prefix.owner_pid, record.owner_start_ns)),
         })
@@ -220,7 +222,9 @@ impl Machine {
             // A dump can be read before the record of the create. It may name a port that only INIT has set.
             event.port = event.port.or(qp.and_then(|qp| qp.row().port));
         }
-        let qpn = known(record.qpn).map(|qpn| number_of(qpn, type_in(record)));
+        let device = qp.map_or(0, |qp| qp.key.device);
+        let number = |qpn| self.devices.qp_number(device, qpn, type_in(record));
+        let qpn = known(record.qpn).map(number);
         event.qpn = qpn.or(qp.map(|qp| qp.key.qpn)).and_then(known);
         event.qp_type = qp.and_then(|qp| qp.row().qp_type);
         event.qp_uid = uid;

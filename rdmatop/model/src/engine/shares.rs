@@ -255,7 +255,11 @@ impl Shares {
                 packets.total = packets.total.saturating_add(moved.packets);
             }
         }
-        let can_carry = can_carry(seen);
+        let bounds = sums.iter().filter(|(_, share)| {
+            let mut ways = share.bytes.iter();
+            ways.any(|sum| sum.rate_is == RateIs::AtMost)
+        });
+        let can_carry = can_carry(seen, &bounds.map(|(process, _)| *process).gather());
         for (process, share) in &mut sums {
             let most_of_it = MOST * can_carry.get(process).copied().unwrap_or(0.0);
             for (sum, above) in share.bytes.iter_mut().zip(share.above) {
@@ -360,14 +364,15 @@ impl Shares {
     }
 }
 
-/// What the ports of the devices on which a process has queue pairs can carry each way, bytes/s. The rate of
-/// a device of software is only a name.
-fn can_carry(seen: &Seen<'_>) -> BTreeMap<u64, f64> {
+/// What the ports of the devices on which each of these processes has queue pairs can carry each way,
+/// bytes/s. The rate of a device of software is only a name.
+fn can_carry(seen: &Seen<'_>, of: &BTreeSet<u64>) -> BTreeMap<u64, f64> {
     let listed = seen
         .qps
         .iter()
         .filter_map(|qp| Some((qp.process_uid?, qp.device_uid?)));
-    let some: BTreeSet<(u64, u64)> = listed.chain(seen.makers.carriers.iter().copied()).gather();
+    let some = listed.chain(seen.makers.carriers.iter().copied());
+    let some: BTreeSet<(u64, u64)> = some.filter(|(process, _)| of.contains(process)).gather();
     let mut out: BTreeMap<u64, f64> = BTreeMap::new();
     for (process, device) in some {
         let ports = seen.ports.iter().filter(|port| port.device_uid == device);

@@ -30,7 +30,7 @@ pub use devices::{
 pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub(crate) use qps::numbered;
-pub use qps::{NO_NUMBER, QpRow, Step, number_of, qp_name};
+pub use qps::{NO_NUMBER, QpRow, Step, qp_name};
 pub(crate) use traffic::{Count, FIRST, FLUSH, WORDS, count, place};
 pub use traffic::{Latency, OpcodeTraffic, StatusCount, Traffic};
 

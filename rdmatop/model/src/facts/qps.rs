@@ -76,15 +76,9 @@ pub struct QpRow {
     pub history: Arc<History>,
 }
 
-/// Instead of the number of a QP that has none in the kernel ([`number_of`]).
+/// Stands for the number of a QP that has none in the kernel: mlx5's DCTs and its QPs that spread raw packets
+/// have 0 there. A device has several of them, and only their addresses tell one from another.
 pub const NO_NUMBER: u32 = u32::MAX;
-
-/// The kernel's number of a QP. For mlx5's DCTs, and for its QPs that spread raw packets, the kernel has 0: a
-/// device has several of them, and only their addresses tell one from another.
-pub fn number_of(qpn: u32, qp_type: Option<QpType>) -> u32 {
-    let unnumbered = qpn == 0 && matches!(qp_type, Some(QpType::RAW_PACKET | QpType::DRIVER));
-    if unnumbered { NO_NUMBER } else { qpn }
-}
 
 /// Writes a number, null for [`NO_NUMBER`].
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -92,7 +86,7 @@ pub(crate) fn numbered<S: Serializer>(qpn: &u32, to: S) -> Result<S::Ok, S::Erro
     Some(*qpn).filter(|qpn| *qpn != NO_NUMBER).serialize(to)
 }
 
-/// A QP's device and number, `-` for [`NO_NUMBER`].
+/// Returns a QP's device and number, with `-` for [`NO_NUMBER`].
 pub fn qp_name(device: &str, qpn: u32) -> String {
     if qpn == NO_NUMBER {
         return format!("{device}/-");
@@ -106,7 +100,7 @@ impl QpRow {
         Some(self.qpn).filter(|qpn| *qpn != NO_NUMBER)
     }
 
-    /// [`qp_name`].
+    /// Returns its device and number, as [`qp_name`] writes them.
     pub fn name(&self) -> String {
         qp_name(&self.device, self.qpn)
     }

@@ -30,10 +30,40 @@ fn the_first_dump_fills_the_table() {
     assert_eq!(host.engine.needs().processes, [231]);
 }
 
+fn driven_by(driver: &str) -> DeviceReading {
+    DeviceReading {
+        driver: Some(driver.into()),
+        ..rxe(0, "rxe0")
+    }
+}
+
+#[test]
+fn the_first_qp_of_an_efa_device_has_the_number_0() {
+    let mut host = Host::new();
+    host.devices(vec![driven_by("efa")]);
+    let t = host.now;
+    let mut srd = dumped(0, Some(231), 3);
+    srd.qp_type = Some(QpType::DRIVER);
+    host.pass(SECOND).dump(t + SECOND, vec![srd]);
+    let mut record = modify(t + 2 * SECOND, 0xa0, 0, 3);
+    record.qp_type = QpType::DRIVER.0.into();
+    let event = host.pass(SECOND).qp(record);
+    let rows = host.tick();
+    let rows: Vec<_> = rows
+        .qps
+        .iter()
+        .map(|qp| (qp.number(), qp.pid, qp.exited))
+        .collect();
+    assert_eq!((event.qpn, &*rows), (Some(0), &[(Some(0), Some(231), false)][..]));
+    host.pass(5 * SECOND).dump(t + 7 * SECOND, Vec::new());
+    assert!(host.tick().qps.iter().all(|qp| qp.exited), "a dump ends it");
+}
+
 #[test]
 fn qps_without_a_number_are_told_by_their_addresses() {
     for qp_type in [QpType::RAW_PACKET, QpType::DRIVER] {
         let mut host = Host::new();
+        host.devices(vec![driven_by("mlx5_core")]);
         let t = host.now;
         let of_type = |mut record: QpRecord| {
             record.qp_type = qp_type.0.into();
