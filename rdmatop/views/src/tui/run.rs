@@ -181,7 +181,7 @@ pub async fn run(
     let outcome = running.await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if state.settings_changed
+    if state.settings != opts.settings
         && let Err(why) = keep::save_within(keep::PATIENCE, move || opts.keep(&state.settings))
     {
         // Leaving succeeds even if saving fails, but a user who changed something has to know.

@@ -146,8 +146,8 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::SortMenu => sort_menu(state),
         Action::SortStep(by) => sort_step(state, by),
         Action::Invert => {
-            state.table_mut().down ^= true;
-            state.sort_changed();
+            let (by, down) = state.sort();
+            state.set_sort(by.to_owned(), !down);
         }
         Action::ColumnMenu => state.mode = Mode::Columns(0),
         Action::Freeze => state.freeze(!state.frozen),
@@ -157,11 +157,9 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
                 Units::Bits => Units::Bytes,
                 Units::Bytes => Units::Bits,
             };
-            state.settings_changed = true;
         }
         Action::Tree => {
             state.settings.tree ^= true;
-            state.settings_changed = true;
             state.go(Tab::Processes);
             state.touch();
         }
@@ -176,7 +174,6 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Help => state.mode = Mode::Help(0),
         Action::Pin => {
             state.settings.stuck_first ^= true;
-            state.settings_changed = true;
             let place = ["where the order puts them", "first"][usize::from(state.settings.stuck_first)];
             state.message = Some(format!("rows with trouble stand {place}"));
             if !matches!(state.tab, Tab::Processes | Tab::Qps) {
@@ -294,7 +291,7 @@ fn back(state: &mut State) {
 }
 
 fn refresh(state: &mut State, step: isize) -> Option<Effect> {
-    let now = u64::try_from(state.delay.as_millis()).unwrap_or(u64::MAX);
+    let now = u64::try_from(state.settings.delay().as_millis()).unwrap_or(u64::MAX);
     // A faster refresh has a shorter interval.
     let next = if step > 0 {
         STEPS.iter().rev().find(|ms| **ms < now)
@@ -303,13 +300,11 @@ fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     };
     let Some(next) = next else {
         let end = if step > 0 { "fastest" } else { "slowest" };
-        state.message = Some(format!("{} s is the {end}", state.delay.as_secs_f64()));
+        state.message = Some(format!("{} s is the {end}", state.settings.delay().as_secs_f64()));
         return None;
     };
     let delay = Duration::from_millis(*next).clamp(FASTEST, SLOWEST);
-    state.delay = delay;
     state.settings.delay = delay.as_secs_f64();
-    state.settings_changed = true;
     state.message = Some(format!("refresh every {} s", delay.as_secs_f64()));
     Some(Effect::Ask(Control::Refresh(delay)))
 }
@@ -319,11 +314,7 @@ fn sort_menu(state: &mut State) {
         state.message = Some("the log stays in the order of time; I turns it around".to_owned());
         return;
     }
-    let at = state
-        .spec()
-        .columns()
-        .iter()
-        .position(|c| c.id == state.table().sort);
+    let at = state.spec().columns().iter().position(|c| c.id == state.sort().0);
     state.mode = Mode::Sort(at.unwrap_or(0));
 }
 
@@ -339,7 +330,7 @@ fn sort_step(state: &mut State, by: isize) {
     if sortable.is_empty() {
         return;
     }
-    let at = sortable.iter().position(|c| c.id == state.table().sort);
+    let at = sortable.iter().position(|c| c.id == state.sort().0);
     let (from, len) = (at.map(usize::cast_signed), sortable.len().cast_signed());
     let next = from.map_or(0, |from| (from + by).rem_euclid(len).unsigned_abs());
     if at != Some(next) {

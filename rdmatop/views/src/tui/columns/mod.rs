@@ -315,6 +315,13 @@ impl Spec {
         self.columns().iter().find(|column| column.id == id)
     }
 
+    /// The columns by which it can be in order: the log stays in that of its times.
+    pub fn orders(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns()
+            .iter()
+            .filter(|column| column.sortable || column.id == self.sort.0)
+    }
+
     /// Fields that a filter may name.
     pub fn named(&self) -> &[Of] {
         &self.fields.named

@@ -108,7 +108,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     } else {
         ""
     };
-    let seconds = state.delay.as_secs_f64();
+    let seconds = state.settings.delay().as_secs_f64();
     let mut ports = state.snapshot.ports.iter();
     let goes_round = ports.any(|port| p.devices.contains(&port.device) && port.psns_may_go_round(seconds));
     let round = if goes_round && others().any(|other| may_share(&other)) {

@@ -31,10 +31,6 @@ pub enum Mode {
 /// The state of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableState {
-    /// Sort column.
-    pub sort: String,
-    /// Largest first.
-    pub down: bool,
     /// First row on the screen.
     pub offset: usize,
     /// Selected row, by place.
