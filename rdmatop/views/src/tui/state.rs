@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use rdmatop_model::event::Event;
 use rdmatop_model::fields::process_errors;
-use rdmatop_model::findings::{NoFindings, Role, Severity};
-use rdmatop_model::input::EbpfState;
+use rdmatop_model::findings::{Finding, NoFindings, Role, Severity};
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
 use rdmatop_model::judgement::Stuck;
-use rdmatop_model::snapshot::Snapshot;
+use rdmatop_model::snapshot::{PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use rdmatop_model::value::{Known, Source};
 
 use super::columns::{self, Column, Ctx, Spec};
@@ -77,6 +77,25 @@ pub struct State {
     pub depth: Depth,
     /// Grows with each change that may alter the order of rows.
     version: u64,
+}
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// A process, or another user of RDMA.
+    Process(&'a ProcessRow),
+    /// A queue pair.
+    Qp(&'a QpRow),
+    /// A port of a device.
+    Port(&'a PortRow),
+    /// A verb of a process.
+    Verb(&'a VerbRow),
+    /// An event, with its number in the log.
+    Event(u64, &'a Event),
+    /// A program.
+    Probe(&'a ProbeVerdict),
+    /// A finding.
+    Finding(&'a Finding),
 }
 
 /// Whose programs are probed, as the user asked.
@@ -408,6 +427,20 @@ impl State {
     /// Selected row, by its place in the snapshot.
     pub fn selected(&self) -> Option<usize> {
         self.table().order.get(self.table().cursor).map(|e| e.at)
+    }
+
+    /// The selected row.
+    pub fn row(&self) -> Option<Row<'_>> {
+        let (snapshot, at) = (&*self.snapshot, self.selected()?);
+        Some(match self.tab {
+            Tab::Processes => Row::Process(&snapshot.processes[at]),
+            Tab::Qps => Row::Qp(&snapshot.qps[at]),
+            Tab::Devices => Row::Port(&snapshot.ports[at]),
+            Tab::Verbs => Row::Verb(&snapshot.verbs[at]),
+            Tab::Trace => Row::Event(self.trace.number(at), self.trace.get(at)?),
+            Tab::Probes => Row::Probe(&snapshot.health.probes[at]),
+            Tab::Findings => Row::Finding(&snapshot.findings[at]),
+        })
     }
 
     /// Whether a column is switched on.

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crossterm::event::{Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Erase, Scope};
 use super::run::Control;
 use super::settings::{FASTEST, SLOWEST};
-use super::state::{Detail, Mode, State};
+use super::state::{Detail, Mode, Row, State};
 use super::tab::Tab;
 use super::table::Fit;
 use super::trace_log::Follow;
+use rdmatop_model::event::Event;
 
 /// What the outside has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +74,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 /// Takes a key.
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
     let had_message = state.message.take().is_some();
-    let scope = match state.mode {
-        Mode::Search(_) | Mode::Filter { .. } => Scope::Prompt,
-        Mode::View => Scope::View,
-        Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
-        Mode::Help(_) => Scope::Help,
-    };
+    let scope = state.mode.scope();
     match (keys::action(scope, key), key.code) {
         (Some(action), _) => apply(state, action),
         (None, KeyCode::Char(c))
@@ -368,29 +363,16 @@ fn follow(state: &mut State) {
         state.touch();
         return;
     }
-    let snapshot = &state.snapshot;
-    state.follow = match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Qp(uid)), Some(at)) => {
-            let qp = &snapshot.qps[at];
-            qp.number().map(|qpn| Follow::Qp(*uid, qp.device.clone(), qpn))
+    state.follow = match state.row() {
+        Some(Row::Qp(qp)) => qp.number().map(|qpn| Follow::Qp(qp.uid, qp.device.clone(), qpn)),
+        Some(Row::Process(p)) => p.pid.map(|pid| Follow::Process(pid, p.comm.clone())),
+        Some(Row::Verb(v)) => {
+            let comm = v.comm.clone().unwrap_or_else(|| "-".into());
+            Some(Follow::Process(v.pid, comm))
         }
-        (Some(RowKey::Process(_)), Some(at)) => {
-            let p = &snapshot.processes[at];
-            p.pid.map(|pid| Follow::Process(pid, p.comm.clone()))
-        }
-        (Some(RowKey::Verb(..)), Some(at)) => {
-            let v = &snapshot.verbs[at];
-            Some(Follow::Process(
-                v.pid,
-                v.comm.clone().unwrap_or_else(|| "-".into()),
-            ))
-        }
-        (Some(RowKey::Port(..)), Some(at)) => Some(Follow::Device(snapshot.ports[at].device.clone())),
-        (Some(RowKey::Event(_)), Some(at)) => state.trace.get(at).and_then(|e| match (e.qp_uid, e.pid) {
-            (Some(uid), _) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
-            (None, pid) => Some(Follow::Process(pid?, e.comm.clone()?)),
-        }),
-        _ => None,
+        Some(Row::Port(port)) => Some(Follow::Device(port.device.clone())),
+        Some(Row::Event(_, e)) => of_event(e),
+        Some(Row::Probe(_) | Row::Finding(_)) | None => None,
     };
     if state.follow.is_none() {
         state.message = Some("this row has no events of its own".to_owned());
@@ -400,6 +382,13 @@ fn follow(state: &mut State) {
     state.tail = true;
     state.go(Tab::Trace);
     state.touch();
+}
+
+fn of_event(e: &Event) -> Option<Follow> {
+    match e.qp_uid {
+        Some(uid) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
+        None => Some(Follow::Process(e.pid?, e.comm.clone()?)),
+    }
 }
 
 fn edit(state: &mut State, change: impl FnOnce(&mut String)) {

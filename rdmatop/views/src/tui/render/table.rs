@@ -158,7 +158,7 @@ fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
         let hint = state.filter.no_field().map_or_else(String::new, |name| {
             format!(
                 " No field is called {name}; this tab has {}.",
-                state.spec().words().join(", ")
+                state.spec().words().collect::<Vec<_>>().join(", ")
             )
         });
         format!(

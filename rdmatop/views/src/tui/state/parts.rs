@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::columns::RowKey;
+use super::super::keys::Scope;
 use super::super::table::Entry;
 
 /// A menu or prompt over the view.
@@ -26,6 +27,18 @@ pub enum Mode {
     Columns(usize),
     /// The list of keys, scrolled by lines.
     Help(usize),
+}
+
+impl Mode {
+    /// Which keys hold.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::View => Scope::View,
+            Self::Search(_) | Self::Filter { .. } => Scope::Prompt,
+            Self::Sort(_) | Self::Columns(_) => Scope::Menu,
+            Self::Help(_) => Scope::Help,
+        }
+    }
 }
 
 /// The state of a table.
