@@ -36,7 +36,7 @@ mod work;
 mod writer;
 
 #[cfg(test)]
-mod fake;
+mod testkit;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -311,9 +311,9 @@ async fn unread(out: BorrowedFd<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::fake::{Fake, devices};
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
+    use crate::app::testkit::{Fake, devices};
     use crate::cli::Cli;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};
