@@ -225,8 +225,8 @@ fn split(name: &str) -> Option<(&str, u64)> {
 
 /// Names in a list that is short however many there are: `mlx5_0 to mlx5_7`, `a and b`, `a, b, c, d and 4
 /// more`.
-pub fn names<S: AsRef<str>>(all: &[S]) -> String {
-    let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
+pub fn names<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     let run = all.iter().map(|name| split(name)).collect::<Option<Vec<_>>>();
     let in_order = run.is_some_and(|run| {
         run.windows(2)
@@ -234,7 +234,7 @@ pub fn names<S: AsRef<str>>(all: &[S]) -> String {
     });
     match all.as_slice() {
         [] => String::new(),
-        [one] => (*one).to_owned(),
+        [one] => one.clone(),
         [first, .., last] if in_order && all.len() > 2 => format!("{first} to {last}"),
         [most @ .., last] if all.len() <= NAMED + 1 => format!("{} and {last}", most.join(", ")),
         _ => format!("{} and {} more", all[..NAMED].join(", "), all.len() - NAMED),
@@ -294,16 +294,16 @@ mod tests {
     fn names_are_listed_as_one_would_say_them() {
         let eight: Vec<String> = (0..8).map(|n| format!("mlx5_{n}")).collect();
         assert_eq!(names(&eight), "mlx5_0 to mlx5_7");
-        assert_eq!(names(&["a"]), "a");
-        assert_eq!(names(&["rxe0", "rxe1"]), "rxe0 and rxe1");
-        assert_eq!(names(&["a", "c", "x"]), "a, c and x");
-        assert_eq!(names(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
-        assert_eq!(names(&["m1", "m2", "m4"]), "m1, m2 and m4");
+        assert_eq!(names(["a"]), "a");
+        assert_eq!(names(["rxe0", "rxe1"]), "rxe0 and rxe1");
+        assert_eq!(names(["a", "c", "x"]), "a, c and x");
+        assert_eq!(names(["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
+        assert_eq!(names(["m1", "m2", "m4"]), "m1, m2 and m4");
         assert_eq!(
-            names(&["m18446744073709551615", "m0", "m1"]),
+            names(["m18446744073709551615", "m0", "m1"]),
             "m18446744073709551615, m0 and m1"
         );
-        assert_eq!(names::<&str>(&[]), "");
+        assert_eq!(names::<&str>([]), "");
         assert_eq!(lists(&["a, b", "c"]), "a, b; c");
         assert_eq!(lists(&["a", "b", "c", "d", "e"]), "a; b; c; d; and 1 more");
     }

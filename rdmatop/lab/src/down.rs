@@ -219,15 +219,10 @@ impl Work<'_, '_> {
         };
         // Else somebody unloaded it, and perhaps loaded it again.
         if is_still(ours.inode, self.host.module_inode(RXE)) {
-            let others: Vec<String> = self
-                .host
-                .devices()?
-                .iter()
-                .filter(|device| device.software)
-                .map(|device| device.name.to_string())
-                .collect();
+            let others = self.host.devices()?.into_iter().filter(|device| device.software);
+            let others = text::names(others.map(|device| device.name));
             let why = if !others.is_empty() {
-                Some(format!("{} may need it", text::names(&others)))
+                Some(format!("{others} may need it"))
             } else if self.host.netns_mode() != Some(NetnsMode::Shared) {
                 Some("another network namespace may have a device that needs it".into())
             } else {

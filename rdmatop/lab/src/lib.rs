@@ -6,6 +6,8 @@
 //! else may have use of it: unloading takes the devices of others too.
 mod disk;
 mod down;
+#[cfg(feature = "testkit")]
+pub mod fuzz;
 mod host;
 mod link;
 mod module;
@@ -248,14 +250,4 @@ pub fn softroce() -> Option<Result<(), NextStep>> {
             _ => None,
         },
     }
-}
-
-/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub fn fuzz_state(raw: &[u8]) {
-    state::fuzz(raw);
 }

@@ -200,16 +200,3 @@ impl Made {
         bytes
     }
 }
-
-/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub(super) fn fuzz(raw: &[u8]) {
-    match Made::parse(raw) {
-        Ok(made) => assert_eq!(Made::parse(&made.bytes()).as_ref(), Ok(&made)),
-        Err(why) => assert_eq!(text::sanitize(why.as_bytes()), why),
-    }
-}

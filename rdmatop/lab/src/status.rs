@@ -78,8 +78,7 @@ fn device_line(host: &mut dyn Host, device: &Present, made: Option<&Made>, prese
         Some(Some(ours)) if device.name == *ours.name => "made by rdmatop".into(),
         Some(Some(ours)) => format!("made by rdmatop as {}", ours.name),
     };
-    let names = device.netdevs.iter().map(|netdev| netdev.name.to_string());
-    let netdevs = text::names(&names.collect::<Vec<_>>());
+    let netdevs = text::names(device.netdevs.iter().map(|netdev| &netdev.name));
     let on = if netdevs.is_empty() {
         "no interface in sight".into()
     } else {

@@ -77,7 +77,7 @@ fn device_rate(live: &LiveProcess, now: &Now) -> Option<f64> {
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let all: BTreeSet<&str> = all.gather();
-    text::names(&all.into_iter().collect::<Vec<_>>())
+    text::names(all)
 }
 
 fn pids<'a>(all: impl Iterator<Item = &'a LiveProcess>) -> String {

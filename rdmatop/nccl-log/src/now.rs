@@ -211,16 +211,13 @@ fn absent(report: &Report, found: &[IdentifiedProcess]) -> Vec<AbsentProcess> {
                 ),
                 true,
             ),
-            Identity::Several(pids) => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                (
-                    format!(
-                        "several processes have this number, each in a PID namespace of its own, here {}: which one wrote the log is not known",
-                        text::names(&pids)
-                    ),
-                    false,
-                )
-            }
+            Identity::Several(pids) => (
+                format!(
+                    "several processes have this number, each in a PID namespace of its own, here {}: which one wrote the log is not known",
+                    text::names(pids)
+                ),
+                false,
+            ),
         };
         Some(AbsentProcess {
             host: found.writer.host.clone(),
@@ -406,12 +403,8 @@ fn missing(now: &Now, lives: &[(&IdentifiedProcess, &Candidate, Proof)], snapsho
         );
     }
     let whose = |test: fn(&Candidate) -> bool| {
-        let pids = lives
-            .iter()
-            .filter(|(_, one, _)| test(one))
-            .map(|(_, one, _)| one.pid.to_string());
-        let pids: Vec<String> = pids.collect();
-        (!pids.is_empty()).then(|| text::names(&pids))
+        let those = lives.iter().filter(|(_, one, _)| test(one));
+        Some(text::names(those.map(|(_, one, _)| one.pid))).filter(|pids| !pids.is_empty())
     };
     if let Some(pids) = whose(|one| one.other_network == Some(true)) {
         out.push(format!(

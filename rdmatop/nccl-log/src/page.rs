@@ -85,7 +85,7 @@ fn head(out: &mut String, report: &Report) {
     let mut hosts = report.hosts();
     hosts.remove("");
     if !hosts.is_empty() {
-        let named = text::names(&hosts.iter().collect::<Vec<_>>());
+        let named = text::names(&hosts);
         parts.push(format!("{}: {named}", count(hosts.len(), "host")));
     }
     if let Some(channels) = report.channels {

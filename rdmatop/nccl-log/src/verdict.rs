@@ -317,12 +317,12 @@ fn progress(jobs: &[Job], failed: bool) -> Option<String> {
     if failed {
         return Some("the job did not start".to_owned());
     }
-    let missing: Vec<String> = job.missing.iter().map(u32::to_string).collect();
-    let part = match (missing.len(), job.ranks_seen < ranks as usize) {
+    let missing = text::names(&job.missing);
+    let part = match (job.missing.len(), job.ranks_seen < ranks as usize) {
         (_, false) => String::new(),
         (0, true) => format!(" (this log is of {} of them)", job.ranks_seen),
-        (1, true) => format!(" (this log has no line of rank {})", missing.join("")),
-        (_, true) => format!(" (this log has no line of ranks {})", text::names(&missing)),
+        (1, true) => format!(" (this log has no line of rank {missing})"),
+        (_, true) => format!(" (this log has no line of ranks {missing})"),
     };
     let (of, job) = match jobs.len() {
         1 => (String::new(), "the job"),
@@ -338,9 +338,8 @@ fn unfinished(jobs: &[Job], failed: bool, lost: bool) -> Option<String> {
     let all = jobs.iter().flat_map(|job| &job.unfinished);
     let kinds = all.clone().count();
     let largest = all.max_by_key(|one| one.ranks)?;
-    let began: Vec<String> = largest.began.iter().map(u32::to_string).collect();
-    let word = if began.len() == 1 { "rank" } else { "ranks" };
-    let has = format!("this log has its {word} {}", text::names(&began));
+    let word = if largest.began.len() == 1 { "rank" } else { "ranks" };
+    let has = format!("this log has its {word} {}", text::names(&largest.began));
     let ranks = count(largest.ranks, "rank");
     let began = match kinds {
         1 => format!("a communicator of {ranks} began and is not complete ({has})"),

@@ -144,7 +144,7 @@ pub(super) fn interfaces(report: &Report, host: &str) -> String {
         .gather();
     match names.len() {
         0 => String::new(),
-        _ => format!(" on {}", text::names(&names.into_iter().collect::<Vec<_>>())),
+        _ => format!(" on {}", text::names(names)),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod readers;
 pub mod removal;
 pub mod root;
 pub mod seam;
+pub mod signals;
 mod syscalls;
 pub mod sysfs;
 pub mod tcp;

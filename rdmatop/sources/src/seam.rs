@@ -83,6 +83,16 @@ pub trait Polled: Send {
     fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input));
 }
 
+impl<F: FnMut(&Wants, &mut dyn FnMut(Input)) + Send> Polled for (&'static str, F) {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+        (self.1)(wants, out);
+    }
+}
+
 /// All sources of a mode.
 #[derive(Default)]
 pub struct Sources {

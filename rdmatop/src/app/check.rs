@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::once::{self, print_text};
-use super::{plan::Plan, ready, signals::Signals};
+use super::{plan::Plan, ready, signals};
 use crate::exit::{Exit, Stop};
 use rdmatop_model::findings::Severity;
 use rdmatop_views::line::check;
@@ -20,7 +20,7 @@ pub(super) async fn run(plan: &Plan) -> Result<ExitCode, Stop> {
 
 async fn look(plan: &Plan) -> Result<u8, Stop> {
     let sources = ready::sources(plan);
-    let mut signals = Signals::take()?;
+    let mut signals = signals::take()?;
     let (snapshot, no_rdma, ending) = once::measure(plan, sources, &mut signals).await?;
     if let Some(line) = no_rdma {
         if plan.json {

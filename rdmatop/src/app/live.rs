@@ -10,8 +10,7 @@ use tokio::{
 use super::{
     plan::{Mode, Plan},
     pump::{Pump, Settings},
-    ready,
-    signals::{Ending, Signals},
+    ready, signals,
     sink::{Sink, To},
     targets, work,
 };
@@ -23,6 +22,7 @@ use rdmatop_model::{
     snapshot::{QpRow, Snapshot},
     watched::{Picture, WatchState},
 };
+use rdmatop_sources::signals::{Ending, Signals};
 use rdmatop_sources::{limits, seam::Sources};
 use rdmatop_views::tui::{Control, Tab, TuiError, TuiOptions, settings::Sort, terminal};
 
@@ -69,7 +69,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let (refresh, mut delay) =
         watch::channel(Duration::from_secs_f64(options.settings.delay.clamp(0.1, 3600.0)));
     let (end, mut ending) = watch::channel(None);
-    let mut signals = Signals::take()?;
+    let mut signals = signals::take()?;
     let mut screen = screen(options, pump.subscribe(), events, control)?;
     let mut sink = Sink::new(To::Live(to));
     let check = targets::check(plan.filter.clone());
@@ -124,7 +124,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
     match (failed, shown) {
         (Some(Err(stop)), _) => Err(stop),
-        (_, None) => asked_to_end.map_or(Ok(Exit::Ok), Ending::outcome),
+        (_, None) => asked_to_end.map_or(Ok(Exit::Ok), signals::outcome),
         (_, Some(Ok(Ok(())))) => Ok(Exit::Ok),
         (_, Some(Ok(Err(error)))) => Err(Stop::failure(error.to_string())),
         (_, Some(Err(_))) => Err(Stop::failure(

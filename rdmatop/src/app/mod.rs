@@ -9,7 +9,7 @@
 //! eBPF side, writing lines, drawing.
 mod check;
 mod defect;
-mod doctor;
+pub(crate) mod doctor;
 mod files;
 mod heap;
 pub mod host;
@@ -36,7 +36,7 @@ mod work;
 mod writer;
 
 #[cfg(test)]
-mod fake;
+mod testkit;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -57,12 +57,6 @@ use rdmatop_sources::hw_counters::{self, HwCounters};
 use rdmatop_sources::root::Root;
 use rdmatop_sources::uprobes;
 use rdmatop_views::tui::TuiOptions;
-
-/// What `crate::fuzz` calls.
-#[cfg(feature = "testkit")]
-pub(crate) fn fuzz_doctor(raw: &[u8]) {
-    doctor::fuzz(raw);
-}
 
 /// The whole program: parses `args`, runs the mode, prints on stderr in one line what failed.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -14,7 +14,7 @@ use std::{
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::{block_on, once, plan::Plan, print, ready, say, signals::Signals};
+use super::{block_on, once, plan::Plan, print, ready, say, signals};
 use crate::{
     cli::NcclLogArgs,
     exit::{Exit, Stop},
@@ -94,7 +94,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
     ));
     block_on(async {
         let (sources, _) = ready::with_prober(plan, begun);
-        let mut signals = Signals::take()?;
+        let mut signals = signals::take()?;
         let measured = once::measure(plan, sources, &mut signals).await;
         ranks::mark_ended(&mut found, &keys, &root);
         let (now, ending) = match measured {
@@ -112,7 +112,7 @@ pub(super) fn run(args: &NcclLogArgs, plan: &Plan) -> Result<Exit, Stop> {
         };
         let shown = now.time.is_some().then_some(&now);
         once::print_text(page(shown)?, &mut signals, ending).await?;
-        ending.map_or(Ok(Exit::Ok), super::signals::Ending::outcome)
+        ending.map_or(Ok(Exit::Ok), signals::outcome)
     })
 }
 

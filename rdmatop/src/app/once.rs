@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
 use super::pump::{Pump, Settings};
-use super::signals::{Ending, Signals};
 use super::writer::{self, Writer};
-use super::{nothing_to_show, ready, say, targets};
+use super::{nothing_to_show, ready, say, signals, targets};
 use super::{patience::stretched, plan::Plan, source::Sources};
 use crate::exit::{Exit, Stop, Written};
 use rdmatop_model::{cause::CauseId, engine::EngineConfig, fields, snapshot::Snapshot};
 use rdmatop_sources::root::Root;
+use rdmatop_sources::signals::{Ending, Signals};
 use rdmatop_views::tui::TuiOptions;
 use rdmatop_views::{json, line};
 
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let sources = ready::sources(plan);
     // From the start: loading takes seconds, and a user who interrupts it gets what is known so far.
-    let mut signals = Signals::take()?;
+    let mut signals = signals::take()?;
     let (snapshot, no_rdma, ending) = measure(plan, sources, &mut signals).await?;
     if let Some(line) = no_rdma {
         if plan.json {
@@ -35,7 +35,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     }
     print(&snapshot, plan.json, &mut signals, ending).await?;
     // The measurement is worth printing where stdout is a file, even if the terminal is gone.
-    ending.map_or(Ok(Exit::Ok), Ending::outcome)
+    ending.map_or(Ok(Exit::Ok), signals::outcome)
 }
 
 /// The snapshot, the line for a machine without RDMA, and the signal that ended the measurement early.
@@ -182,7 +182,7 @@ mod tests {
     async fn a_reader_that_does_not_read_does_not_delay_a_requested_end() {
         let (read, write) = io::pipe().unwrap();
         let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
-        let mut signals = Signals::take().unwrap();
+        let mut signals = signals::take().unwrap();
         // The pipe fills first: what it takes looks as if a program read it.
         let mut before = 0;
         loop {
@@ -216,7 +216,7 @@ mod tests {
             }
             all
         });
-        let mut signals = Signals::take().unwrap();
+        let mut signals = signals::take().unwrap();
         let outcome = hand_over(writing, &mut signals, Some(Ending::Asked)).await;
         assert_eq!(outcome, Ok(()));
         assert_eq!(reader.join().unwrap(), ALL);
@@ -228,7 +228,7 @@ mod tests {
         let (mut read, write) = io::pipe().unwrap();
         let writing = writer::whole(write, vec![b'x'; 1 << 20]).unwrap();
         let reader = std::thread::spawn(move || io::copy(&mut read, &mut io::sink()).unwrap());
-        let mut signals = Signals::take().unwrap();
+        let mut signals = signals::take().unwrap();
         assert_eq!(hand_over(writing, &mut signals, None).await, Ok(()));
         assert_eq!(reader.join().unwrap(), 1 << 20);
     }

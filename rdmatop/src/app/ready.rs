@@ -6,10 +6,7 @@ use std::{
     thread,
 };
 
-use super::host::{
-    Advice, DeviceSource, GpuSource, HealthSource, HwCountersSource, MapSource, OpenerSource, ProcessSource,
-    SeenSource, SharedDetails, TcpSource,
-};
+use super::host::{self, Advice, DeviceSource, OpenerSource, ProcessSource, SharedDetails};
 use super::plan::{Mode, Plan, Uprobes};
 use super::source::{Feed, Polled, Pushing, Sources};
 use super::{ring, work};
@@ -58,28 +55,28 @@ pub(super) fn with_prober(plan: &Plan, begun: Begun) -> (Sources, Option<Prober>
     let sweep = MapSweep::default();
     let mut polled: Vec<Box<dyn Polled>> = Vec::new();
     if plan.attach.is_some() {
-        polled.push(Box::new(SeenSource(sweep.clone())));
+        polled.push(Box::new(host::seen(sweep.clone())));
     }
     if let Some(hw_counters) = &plan.hw_counters {
         // This source comes before the one that reads the counters.
-        polled.push(Box::new(HwCountersSource(hw_counters.clone())));
+        polled.push(Box::new(host::hw_counters(hw_counters.clone())));
     }
     polled.push(Box::new(DeviceSource::new(root.clone(), log)));
     let read = if plan.mask { Details::masked } else { Details::new };
     let details: SharedDetails = Arc::new(Mutex::new(read(root.clone())));
     polled.push(Box::new(ProcessSource::new(root.clone(), Arc::clone(&details))));
     if plan.attach.is_some() {
-        polled.push(Box::new(MapSource::new(sweep.clone())));
+        polled.push(Box::new(host::maps(sweep.clone())));
     }
     // Numbers of another PID namespace would be those of other processes.
     if !nested_pids {
-        polled.push(Box::new(TcpSource::new(root.clone(), Arc::clone(&details))));
+        polled.push(Box::new(host::tcp(root.clone(), Arc::clone(&details))));
         polled.push(Box::new(OpenerSource::new(root.clone(), details)));
         if plan.gpus {
-            polled.push(Box::new(GpuSource::new(&root)));
+            polled.push(Box::new(host::gpus(&root)));
         }
     }
-    polled.push(Box::new(HealthSource::new(&root, advice)));
+    polled.push(Box::new(host::health(&root, advice)));
     // With --uprobes no key has to switch probes on.
     let keys = plan.attach.is_some() && plan.uprobes.is_none();
     let prober = keys.then(|| Prober::new(sweep.clone()));

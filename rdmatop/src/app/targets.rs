@@ -21,10 +21,9 @@ pub(super) fn device(filter: &Filter, all: &Snapshot) -> Result<(), Stop> {
     if all.devices.is_empty() || all.devices.iter().any(|row| *row.name == **wanted) {
         return Ok(());
     }
-    let there: Vec<&str> = all.devices.iter().map(|row| &*row.name).collect();
     Err(Stop::failure(format!(
         "--device {wanted}: no such RDMA device; there is {}",
-        names(&there)
+        names(all.devices.iter().map(|row| &row.name))
     )))
 }
 
@@ -77,8 +76,7 @@ fn has_rdma(pid: u32, all: &Snapshot) -> bool {
 
 fn owners(all: &Snapshot) -> String {
     let rows = all.processes.iter();
-    let with = rows.filter_map(|row| Some(format!("{} ({})", row.pid?, row.comm)));
-    let names = names(&with.collect::<Vec<_>>());
+    let names = names(rows.filter_map(|row| Some(format!("{} ({})", row.pid?, row.comm))));
     if names.is_empty() {
         "no process has any".to_owned()
     } else {

@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
-use super::signals::{Ending, Signals};
 use super::sink::{EventCounts, Sink, To};
 use super::source::Sources;
 use super::summary::{self, Unprinted, spell};
 use super::writer::{self, Format, Writer};
-use super::{heap, ready, say, targets, work};
+use super::{heap, ready, say, signals, targets, work};
 use crate::exit::{Exit, Stop, Written};
 use rdmatop_model::cause::CauseId;
 use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
 use rdmatop_model::snapshot::Health;
+use rdmatop_sources::signals::Ending;
 use rdmatop_views::tui::TuiOptions;
 
 /// The longest time that the end may take: the sources hand over the rest, the writer writes it.
@@ -57,7 +57,7 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
         say(&format!("rdmatop: {}; waiting for one", cause.line()));
     }
     let format = if plan.json { Format::Json } else { Format::Lines };
-    let mut signals = Signals::take()?;
+    let mut signals = signals::take()?;
     let look_at = out
         .try_clone()
         .map_err(|e| Stop::failure(format!("cannot use stdout: {e}")))?;
@@ -212,7 +212,7 @@ async fn last_pages(writer: &mut Writer) -> Option<Result<Written, Stop>> {
 impl Finish {
     fn outcome(self) -> Result<Exit, Stop> {
         match self {
-            Self::Signal(ending) => ending.outcome(),
+            Self::Signal(ending) => signals::outcome(ending),
             Self::Duration | Self::Pump(Ok(())) => Ok(Exit::Ok),
             Self::Reader(written) => written.map(|_| Exit::Ok),
             Self::Pump(Err(stop)) => Err(stop),
@@ -311,9 +311,9 @@ async fn unread(out: BorrowedFd<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::fake::{Fake, devices};
     use crate::app::plan::{Terminal, plan};
     use crate::app::source::{Feed, Pushing};
+    use crate::app::testkit::{Fake, devices};
     use crate::cli::Cli;
     use clap::Parser;
     use rdmatop_common::event::{QpRecord, Record, flag, kind};

@@ -211,8 +211,3 @@ pub(super) fn sanitize(raw: &[u8]) {
 pub(super) fn hw_counters(raw: &[u8]) {
     rdmatop_sources::hw_counters::state::fuzz(raw);
 }
-
-/// The state file of `lab up`, or any other bytes.
-pub(super) fn lab_state(raw: &[u8]) {
-    rdmatop_lab::fuzz_state(raw);
-}

@@ -90,11 +90,9 @@ fn each(all: &[Device], out: &mut Lines) {
         };
         by_driver.entry(driver).or_default().push(&device.name);
     }
-    let kinds: Vec<String> = by_driver
-        .iter()
-        .map(|(driver, devices)| format!("{} ({driver})", names(devices)))
-        .collect();
-    out.pass("", format!("{}: {}", count(all.len(), "device"), names(&kinds)));
+    let kinds = by_driver.iter();
+    let kinds = kinds.map(|(driver, devices)| format!("{} ({driver})", names(devices)));
+    out.pass("", format!("{}: {}", count(all.len(), "device"), names(kinds)));
 }
 
 pub(crate) fn driver(facts: &Facts, out: &mut Lines) {

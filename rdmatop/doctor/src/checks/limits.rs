@@ -25,8 +25,7 @@ pub(crate) fn subject(processes: &[&Process]) -> String {
     if let [one] = processes {
         return format!("PID {} ({})", one.pid, one.comm);
     }
-    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
-    format!("PIDs {}", names(&pids))
+    format!("PIDs {}", names(processes.iter().map(|process| process.pid)))
 }
 
 /// Whether the limit of a process matters. Monitors and X servers have GPUs open, and do no RDMA.

@@ -99,11 +99,9 @@ pub(crate) fn mtu(facts: &Facts, out: &mut Lines) {
     if !out.is_empty() || all.is_empty() {
         return;
     }
-    let sizes: Vec<String> = distinct(all.iter().map(|seen| (seen.payload, seen.mtu)))
-        .iter()
-        .map(|(payload, mtu)| format!("{payload} bytes (interface MTU {mtu})"))
-        .collect();
-    out.pass("", format!("packets carry {}", names(&sizes)));
+    let sizes = distinct(all.iter().map(|seen| (seen.payload, seen.mtu))).into_iter();
+    let sizes = sizes.map(|(payload, mtu)| format!("{payload} bytes (interface MTU {mtu})"));
+    out.pass("", format!("packets carry {}", names(sizes)));
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
         } else {
             "each other NIC's PCIe link carries its ports"
         };
-        out.pass("", format!("{each}: {}", names(&distinct(fine.into_iter()))));
+        out.pass("", format!("{each}: {}", names(distinct(fine.into_iter()))));
     }
     for (name, text) in full {
         out.pass(name, text);

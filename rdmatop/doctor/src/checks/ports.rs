@@ -300,7 +300,7 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
             let run = if places.len() == 1 { "runs" } else { "run" };
             let others = if fastest == 1 { "another" } else { "others" };
             let slow = places.into_iter().map(|(device, port)| port_name(device, port));
-            let slow = names(&slow.collect::<Vec<_>>());
+            let slow = names(slow);
             let (rate, best) = (in_words(rate), in_words(best));
             out.warn(
                 &slow,
@@ -323,12 +323,12 @@ pub(crate) fn rate(facts: &Facts, out: &mut Lines) {
     let speeds = distinct(groups.values().flatten().map(|(_, rate)| *rate));
     if out.is_empty() && !speeds.is_empty() {
         let several = speeds.len() > 1;
-        let speeds: Vec<String> = speeds.into_iter().map(in_words).collect();
         let (s, alike) = if several {
             ("s", ", the same on equal NICs")
         } else {
             ("", "")
         };
-        out.pass("", format!("link speed{s} {}{alike}", names(&speeds)));
+        let speeds = names(speeds.into_iter().map(in_words));
+        out.pass("", format!("link speed{s} {speeds}{alike}"));
     }
 }

@@ -93,13 +93,10 @@ fn introduce(scenario: &Scenario, args: &RunArgs, say: &mut Printer<'_>) {
 /// Refuses a machine with RDMA devices of its own, and removes what an earlier run left.
 fn enter(work: &mut Work<'_, '_>, force: bool) -> Result<(), LabError> {
     let devices = work.host.devices()?;
-    let own: Vec<String> = devices
-        .iter()
-        .filter(|device| !device.software)
-        .map(|device| device.name.to_string())
-        .collect();
+    let own = devices.iter().filter(|device| !device.software);
+    let own = text::names(own.map(|device| &device.name));
     if !own.is_empty() && !force {
-        return Err(LabError::OwnDevices(text::names(&own)));
+        return Err(LabError::OwnDevices(own));
     }
     work.remove(Which::Run)
 }

@@ -1,6 +1,8 @@
 //! `rdmatop doctor`: reads the machine, passes the facts to the checks, prints the report.
 
 mod device;
+#[cfg(feature = "testkit")]
+pub(crate) mod fuzz;
 mod kernel;
 mod late;
 mod machine;
@@ -42,14 +44,6 @@ use rdmatop_sources::{
     root::Root,
     sysfs::list_devices,
 };
-
-/// For `crate::fuzz`: the readers of what drivers and the kernel write.
-#[cfg(feature = "testkit")]
-pub(super) fn fuzz(raw: &[u8]) {
-    read::fuzz(raw);
-    process::fuzz(raw);
-    pci::fuzz(raw);
-}
 
 /// How long drivers have to answer.
 const PATIENCE: Duration = Duration::from_secs(3);

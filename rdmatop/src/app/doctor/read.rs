@@ -47,7 +47,7 @@ pub(super) fn bytes(path: &Path, limit: usize) -> Reading<Vec<u8>> {
 }
 
 /// A value without what a driver puts around it: blanks, a newline, the NUL at the end of its buffer.
-fn value(raw: &[u8]) -> &[u8] {
+pub(super) fn value(raw: &[u8]) -> &[u8] {
     let is_inside = |byte: &u8| *byte != 0 && !byte.is_ascii_whitespace();
     let ends = (raw.iter().position(is_inside), raw.iter().rposition(is_inside));
     match ends {
@@ -78,20 +78,6 @@ pub(super) fn cpus(list: &str) -> Option<Vec<u32>> {
         all.extend(first..=last);
     }
     Some(all.into_iter().collect())
-}
-
-/// For `crate::fuzz`: a value is a part of what was read; a list of CPUs is bounded.
-#[cfg(feature = "testkit")]
-pub(super) fn fuzz(raw: &[u8]) {
-    let value = value(raw);
-    assert!(value.is_empty() || raw.windows(value.len()).any(|part| part == value));
-    if let Some(all) = std::str::from_utf8(value).ok().and_then(cpus) {
-        assert!(
-            all.iter().all(|cpu| *cpu < 8192) && all.len() <= 8192,
-            "{} CPUs",
-            all.len()
-        );
-    }
 }
 
 #[cfg(test)]

@@ -6,19 +6,13 @@ use rdmatop_model::input::Input;
 use rdmatop_sources::hw_counters::HwCounters;
 
 /// Sets ports that are new.
-pub struct HwCountersSource(pub HwCounters);
-
-impl Polled for HwCountersSource {
-    fn name(&self) -> &'static str {
-        "the modes of hardware counters"
-    }
-
-    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
-        if !wants.is_sample() {
-            return;
-        }
-        if let Some(report) = self.0.look() {
+pub fn hw_counters(ports: HwCounters) -> impl Polled {
+    let poll = move |wants: &Wants, out: &mut dyn FnMut(Input)| {
+        if wants.is_sample()
+            && let Some(report) = ports.look()
+        {
             out(Input::HwCounters(Box::new(report)));
         }
-    }
+    };
+    ("the modes of hardware counters", poll)
 }

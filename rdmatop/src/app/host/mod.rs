@@ -13,10 +13,10 @@ mod tcp;
 
 pub use advice::Advice;
 pub use devices::DeviceSource;
-pub use gpus::GpuSource;
-pub use health::HealthSource;
-pub use hw_counters::HwCountersSource;
-pub use maps::{MapSource, SeenSource};
+pub use gpus::gpus;
+pub use health::health;
+pub use hw_counters::hw_counters;
+pub use maps::{maps, seen};
 pub use openers::OpenerSource;
 pub use processes::{ProcessSource, SharedDetails};
-pub use tcp::TcpSource;
+pub use tcp::tcp;

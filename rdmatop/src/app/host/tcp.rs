@@ -21,38 +21,14 @@ const PARTS: &[Part] = &[
     Part::VerbsFiles,
 ];
 
-/// Looks at TCP connections where counters are wanted.
-pub struct TcpSource {
-    reader: TcpReader,
-    introduced: Introduced,
-    search: Search,
-}
-
-impl TcpSource {
-    /// Reads under `root`.
-    pub fn new(root: Root, details: SharedDetails) -> Self {
-        Self {
-            reader: TcpReader::default(),
-            introduced: Introduced::default(),
-            search: Search::new(root, details),
-        }
-    }
-}
-
-impl Polled for TcpSource {
-    fn name(&self) -> &'static str {
-        "TCP connections"
-    }
-
-    fn poll(&mut self, wants: &Wants, out: &mut dyn FnMut(Input)) {
+/// Looks at TCP connections under `root` where counters are wanted.
+pub fn tcp(root: Root, details: SharedDetails) -> impl Polled {
+    let (mut reader, mut introduced) = (TcpReader::default(), Introduced::default());
+    let search = Search::new(root, details);
+    let poll = move |wants: &Wants, out: &mut dyn FnMut(Input)| {
         if wants.only_processes || !wants.counters {
             return;
         }
-        let Self {
-            reader,
-            search,
-            introduced,
-        } = self;
         let libraries = |processes: Vec<ProcKey>| -> BTreeMap<ProcKey, Vec<String>> {
             let found = search.facts(&processes, &[Part::Libraries], wants.once);
             let loaded = found.into_iter().filter_map(|facts| {
@@ -76,7 +52,8 @@ impl Polled for TcpSource {
         for facts in introduced.whole(&fresh, found, wants.once) {
             out(Input::Process(Box::new(facts)));
         }
-    }
+    };
+    ("TCP connections", poll)
 }
 
 /// Processes whose facts were sent. The last look of a mode that prints once may be the first to find one.

@@ -1,8 +1,8 @@
 //! The pump between a made-up machine and a view.
 
 use super::*;
-use crate::app::fake::{Fake, devices};
 use crate::app::source::Polled;
+use crate::app::testkit::{Fake, devices};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats},
     verb,

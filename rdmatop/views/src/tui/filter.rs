@@ -6,7 +6,7 @@
 use rdmatop_base::errno;
 use rdmatop_model::fields::Value;
 
-use super::columns::{self, Ctx, Spec};
+use super::columns::{self, Ctx, Of, Spec};
 use super::tab::Tab;
 
 /// The word for the field that `name` means, in any table.
@@ -79,14 +79,9 @@ impl Filter {
     /// Whether row `at` is shown.
     pub fn matches(&self, ctx: &Ctx<'_>, spec: &Spec, at: usize) -> bool {
         self.terms.iter().all(|term| {
-            if term.field.is_some_and(|f| !spec.words().contains(&f)) {
-                return true;
-            }
-            let mut named = spec.named().iter();
-            let found = named.any(|of| {
-                term.field.is_none_or(|f| of.meta.words.first() == Some(&f)) && term.hit(&of.value(ctx, at))
-            });
-            found != term.negate
+            let is_meant = |of: &&Of| term.field.is_none_or(|word| of.meta.words[0] == word);
+            let mut meant = spec.named().iter().filter(is_meant).peekable();
+            meant.peek().is_none() || meant.any(|of| term.hit(&of.value(ctx, at))) != term.negate
         })
     }
 }

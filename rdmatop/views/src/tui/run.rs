@@ -17,7 +17,7 @@ use rdmatop_output::say::say;
 
 use super::glyphs;
 use super::keep;
-use super::settings::{Settings, SettingsError};
+use super::settings::Settings;
 use super::state::{Probing, State};
 use super::tab::Tab;
 use super::terminal::Guard;
@@ -52,14 +52,14 @@ impl TuiOptions {
     }
 
     /// The devices that the user's settings leave alone, or why that is not known.
-    pub fn excluded() -> Result<Vec<String>, SettingsError> {
+    pub fn excluded() -> Result<Vec<String>, String> {
         Ok(read()?.exclude_device)
     }
 
     /// Reads the user's settings. A broken file gives the defaults and a message.
     pub fn load() -> Self {
         let read = read();
-        let broken = read.as_ref().err().map(ToString::to_string);
+        let broken = read.as_ref().err().cloned();
         let settings = read.unwrap_or_default();
         Self {
             tab: Tab::default(),
@@ -80,9 +80,7 @@ impl TuiOptions {
         if let Some(why) = &self.settings_broken {
             return Err(format!("{why}; correct or remove the file"));
         }
-        now.onto(&self.settings, &self.saved)
-            .save(path)
-            .map_err(|error| error.to_string())
+        now.onto(&self.settings, &self.saved).save(path)
     }
 }
 
@@ -183,7 +181,7 @@ pub async fn run(
     let outcome = running.await;
     drop(guard);
     let _ = control.try_send(Control::Quit);
-    if state.settings_changed
+    if state.settings != opts.settings
         && let Err(why) = keep::save_within(keep::PATIENCE, move || opts.keep(&state.settings))
     {
         // Leaving succeeds even if saving fails, but a user who changed something has to know.
@@ -193,7 +191,7 @@ pub async fn run(
 }
 
 /// The user's settings; without a home the defaults.
-fn read() -> Result<Settings, SettingsError> {
+fn read() -> Result<Settings, String> {
     let settings = super::settings::path(env).as_deref().map(Settings::load);
     settings.unwrap_or_else(|| Ok(Settings::default()))
 }

@@ -3,6 +3,7 @@
 mod check;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -113,52 +114,13 @@ impl Default for Settings {
 
 /// Why settings were not read or written, in one line that is safe for a terminal whatever the file, the path
 /// and the environment contain.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read or written.
-    #[error("settings {path}: {source}", path = safe(path))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// This version does not understand the file.
-    #[error("settings {path}: {why}", why = sanitize(why.as_bytes()), path = safe(path))]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// What is not understood, in one line.
-        why: String,
-    },
-    /// The file is below a directory of another user's, whose word root does not take.
-    #[error(
-        "settings {path}: {owner} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
-        path = safe(path), owner = safe(owner)
-    )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// The directory above it that is not root's.
-        owner: PathBuf,
-        /// The owner of that directory.
-        uid: u32,
-    },
-}
-
-impl SettingsError {
-    fn io(path: &Path) -> impl Fn(io::Error) -> Self {
-        |source| Self::Io {
-            path: path.to_owned(),
-            source,
-        }
-    }
-
-    fn broken(path: &Path) -> impl Fn(String) -> Self {
-        |why| Self::Broken {
-            path: path.to_owned(),
-            why,
-        }
+fn fault<E: Display>(path: &Path) -> impl Fn(E) -> String {
+    |why| {
+        format!(
+            "settings {}: {}",
+            safe(path),
+            sanitize(why.to_string().as_bytes())
+        )
     }
 }
 
@@ -204,12 +166,12 @@ fn text_of(path: &Path) -> io::Result<String> {
 
 impl Settings {
     /// Reads `path`; if there is no such file, the defaults hold.
-    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+    pub fn load(path: &Path) -> Result<Self, String> {
         let text = match text_of(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            read => read.map_err(SettingsError::io(path))?,
+            read => read.map_err(fault(path))?,
         };
-        Self::parse(&text).map_err(SettingsError::broken(path))
+        Self::parse(&text).map_err(fault(path))
     }
 
     /// Parses the text of a settings file; the error is one line.
@@ -222,26 +184,25 @@ impl Settings {
     /// Writes `path` completely or not at all, and makes its directory. Root writes only below root's
     /// directories: with a sudo that keeps HOME, root would leave files that the user cannot change, and
     /// follow the user's links.
-    pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
+    pub fn save(&self, path: &Path) -> Result<(), String> {
         if rustix::process::geteuid().is_root()
             && let Some((owner, uid)) = foreign(path)
         {
-            return Err(SettingsError::Foreign {
-                path: path.to_owned(),
-                owner,
-                uid,
-            });
+            return Err(fault(path)(format!(
+                "{} is of uid {uid} and rdmatop runs as root; sudo -H keeps settings of root's own",
+                safe(&owner)
+            )));
         }
         // In one line, because the error is printed as one line.
-        let text = toml::to_string(self).map_err(|e| SettingsError::broken(path)(e.to_string()))?;
+        let text = toml::to_string(self).map_err(fault(path))?;
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).map_err(SettingsError::io(path))?;
+            std::fs::create_dir_all(dir).map_err(fault(path))?;
         }
         let beside = path.with_extension(format!("toml.{}", std::process::id()));
-        std::fs::write(&beside, format!("{HEAD}{text}")).map_err(SettingsError::io(path))?;
+        std::fs::write(&beside, format!("{HEAD}{text}")).map_err(fault(path))?;
         std::fs::rename(&beside, path).map_err(|e| {
             let _ = std::fs::remove_file(&beside);
-            SettingsError::io(path)(e)
+            fault(path)(e)
         })
     }
 
@@ -334,7 +295,7 @@ mod tests {
             ),
         ] {
             std::fs::write(&path, text).unwrap();
-            let error = Settings::load(&path).unwrap_err().to_string();
+            let error = Settings::load(&path).unwrap_err();
             assert!(error.contains(why) && !error.contains('\n'), "{error}");
         }
     }
@@ -356,12 +317,12 @@ mod tests {
             "theme = \"\u{9b}31m\u{202e}\"",
         ] {
             std::fs::write(&path, text).unwrap();
-            let error = Settings::load(&path).unwrap_err().to_string();
+            let error = Settings::load(&path).unwrap_err();
             assert!(!acts(&error), "{error:?}");
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        let error = Settings::default().save(&path).unwrap_err().to_string();
+        let error = Settings::default().save(&path).unwrap_err();
         assert!(!acts(&error) && error.contains("title"), "{error:?}");
     }
 
@@ -371,18 +332,18 @@ mod tests {
         let path = dir.path().join("config.toml");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success(), "mkfifo");
-        let error = Settings::load(&path).unwrap_err().to_string();
+        let error = Settings::load(&path).unwrap_err();
         assert!(error.contains("no regular file"), "{error}");
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
-        let error = Settings::load(&path).unwrap_err().to_string();
+        let error = Settings::load(&path).unwrap_err();
         assert!(error.contains("no regular file"), "{error}");
         std::fs::remove_file(&path).unwrap();
         let spaces = " ".repeat(usize::try_from(LARGEST).unwrap());
         std::fs::write(&path, &spaces).unwrap();
         assert_eq!(Settings::load(&path).unwrap(), Settings::default());
         std::fs::write(&path, spaces + " ").unwrap();
-        let error = Settings::load(&path).unwrap_err().to_string();
+        let error = Settings::load(&path).unwrap_err();
         assert!(error.contains("1 MiB"), "{error}");
     }
 
@@ -396,7 +357,7 @@ mod tests {
             Settings::default().save(&path).unwrap();
             std::fs::remove_dir_all(home.join(".config")).unwrap();
             std::os::unix::fs::chown(&home, Some(4711), None).unwrap();
-            let error = Settings::default().save(&path).unwrap_err().to_string();
+            let error = Settings::default().save(&path).unwrap_err();
             assert!(error.contains("uid 4711") && error.contains("sudo -H"), "{error}");
         } else {
             // Anyone can see who owns a directory, but only root has to stay away.
@@ -414,8 +375,7 @@ mod tests {
         std::fs::write(&file, "x").unwrap();
         let error = Settings::default()
             .save(&file.join("rdmatop/config.toml"))
-            .unwrap_err()
-            .to_string();
+            .unwrap_err();
         assert!(error.contains("config.toml") && !error.contains('\n'), "{error}");
     }
 

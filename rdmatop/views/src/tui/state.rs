@@ -4,14 +4,13 @@ mod parts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rdmatop_model::event::Event;
 use rdmatop_model::fields::process_errors;
-use rdmatop_model::findings::{NoFindings, Role, Severity};
-use rdmatop_model::input::EbpfState;
+use rdmatop_model::findings::{Finding, NoFindings, Role, Severity};
+use rdmatop_model::input::{EbpfState, ProbeVerdict};
 use rdmatop_model::judgement::Stuck;
-use rdmatop_model::snapshot::Snapshot;
+use rdmatop_model::snapshot::{PortRow, ProcessRow, QpRow, Snapshot, VerbRow};
 use rdmatop_model::value::{Known, Source};
 
 use super::columns::{self, Column, Ctx, Spec};
@@ -68,10 +67,6 @@ pub struct State {
     pub tail: bool,
     /// The user's choices.
     pub settings: Settings,
-    /// The settings have changed.
-    pub settings_changed: bool,
-    /// Time between samples.
-    pub delay: Duration,
     /// A line for the user, until the next key.
     pub message: Option<String>,
     /// Columns and lines of the terminal.
@@ -80,9 +75,27 @@ pub struct State {
     pub glyphs: &'static Glyphs,
     /// Colours of the terminal.
     pub depth: Depth,
-    theme: usize,
     /// Grows with each change that may alter the order of rows.
     version: u64,
+}
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// A process, or another user of RDMA.
+    Process(&'a ProcessRow),
+    /// A queue pair.
+    Qp(&'a QpRow),
+    /// A port of a device.
+    Port(&'a PortRow),
+    /// A verb of a process.
+    Verb(&'a VerbRow),
+    /// An event, with its number in the log.
+    Event(u64, &'a Event),
+    /// A program.
+    Probe(&'a ProbeVerdict),
+    /// A finding.
+    Finding(&'a Finding),
 }
 
 /// Whose programs are probed, as the user asked.
@@ -118,9 +131,6 @@ impl State {
             waiting: Vec::new(),
             waiting_lost: 0,
             tail: true,
-            delay: settings.delay(),
-            theme: theme::by_name(&settings.theme).unwrap_or(0),
-            settings_changed: false,
             message: None,
             size: (80, 24),
             glyphs: if ascii { &glyphs::ASCII } else { &glyphs::UNICODE },
@@ -128,16 +138,6 @@ impl State {
             version: 0,
             settings,
         };
-        for tab in Tab::ALL {
-            let spec = columns::spec(tab);
-            let saved = state.settings.sort.get(&tab);
-            // The settings file and the command line may name a column that this tab cannot sort by; the
-            // default holds then.
-            let saved = saved.filter(|s| spec.columns().iter().any(|c| c.id == s.by && c.sortable));
-            let (by, down) = saved.map_or((spec.sort.0, spec.sort.1), |s| (s.by.as_str(), s.down));
-            let table = &mut state.tables[tab.index()];
-            (table.sort, table.down) = (by.to_owned(), down);
-        }
         state.refresh();
         state
     }
@@ -155,18 +155,17 @@ impl State {
     /// Colours.
     pub fn paint(&self) -> Paint {
         Paint {
-            theme: &theme::THEMES[self.theme],
+            theme: &theme::THEMES[theme::by_name(&self.settings.theme).unwrap_or(0)],
             depth: self.depth,
         }
     }
 
     /// The next theme.
     pub fn next_theme(&mut self) {
-        self.theme = (self.theme + 1) % theme::THEMES.len();
-        let name = theme::THEMES[self.theme].name;
-        name.clone_into(&mut self.settings.theme);
-        self.settings_changed = true;
-        self.message = Some(format!("theme {name}: {}", theme::THEMES[self.theme].about));
+        let at = theme::by_name(&self.settings.theme).unwrap_or(0);
+        let next = &theme::THEMES[(at + 1) % theme::THEMES.len()];
+        next.name.clone_into(&mut self.settings.theme);
+        self.message = Some(format!("theme {}: {}", next.name, next.about));
     }
 
     /// The table of the tab.
@@ -246,7 +245,7 @@ impl State {
         let spec = columns::spec(self.tab);
         let ctx = self.ctx();
         let table = &self.tables[at];
-        let mut order = table::order(&ctx, self.tab, &self.filter, &table.sort, table.down);
+        let mut order = table::order(&ctx, self.tab, &self.filter, self.sort());
         if self.tab == Tab::Trace
             && let Some(follow) = &self.follow
         {
@@ -430,6 +429,20 @@ impl State {
         self.table().order.get(self.table().cursor).map(|e| e.at)
     }
 
+    /// The selected row.
+    pub fn row(&self) -> Option<Row<'_>> {
+        let (snapshot, at) = (&*self.snapshot, self.selected()?);
+        Some(match self.tab {
+            Tab::Processes => Row::Process(&snapshot.processes[at]),
+            Tab::Qps => Row::Qp(&snapshot.qps[at]),
+            Tab::Devices => Row::Port(&snapshot.ports[at]),
+            Tab::Verbs => Row::Verb(&snapshot.verbs[at]),
+            Tab::Trace => Row::Event(self.trace.number(at), self.trace.get(at)?),
+            Tab::Probes => Row::Probe(&snapshot.health.probes[at]),
+            Tab::Findings => Row::Finding(&snapshot.findings[at]),
+        })
+    }
+
     /// Whether a column is switched on.
     pub fn column_on(&self, column: &Column) -> bool {
         self.switched()
@@ -447,7 +460,6 @@ impl State {
         let on = !self.column_on(column);
         let table = self.settings.columns.entry(self.tab).or_default();
         table.insert(column.id.to_owned(), on);
-        self.settings_changed = true;
     }
 
     /// Sorts by `column`; reverses the order if the table is sorted by it already.
@@ -455,22 +467,26 @@ impl State {
         if !column.sortable {
             return;
         }
-        let table = self.table_mut();
-        if table.sort == column.id {
-            table.down = !table.down;
-        } else {
-            column.id.clone_into(&mut table.sort);
+        let down = match self.sort() {
+            (by, down) if by == column.id => !down,
             // Numbers begin with the largest, names with A.
-            table.down = column.align == columns::Align::Right;
-        }
-        self.sort_changed();
+            _ => column.align == columns::Align::Right,
+        };
+        self.set_sort(column.id.to_owned(), down);
     }
 
-    /// Keeps the order for the next run.
-    pub fn sort_changed(&mut self) {
-        let (by, down) = (self.table().sort.clone(), self.table().down);
+    /// The id of the column by which the table is sorted, and whether the largest comes first. The command
+    /// line may name a column that this tab cannot sort by; the default holds then.
+    pub fn sort(&self) -> (&str, bool) {
+        let spec = self.spec();
+        let chosen = self.settings.sort.get(&self.tab);
+        let chosen = chosen.filter(|sort| spec.orders().any(|column| column.id == sort.by));
+        chosen.map_or(spec.sort, |sort| (&sort.by, sort.down))
+    }
+
+    /// Sorts by the column `by`, in the next run too.
+    pub fn set_sort(&mut self, by: String, down: bool) {
         self.settings.sort.insert(self.tab, Sort { by, down });
-        self.settings_changed = true;
         self.touch();
     }
 

@@ -43,7 +43,7 @@ pub enum Line {
 
 /// The rows that pass `filter`, sorted. Unknown values come last. Rows with equal keys keep the order of the
 /// snapshot; processes have an order of their own then.
-pub fn order(ctx: &Ctx<'_>, tab: Tab, filter: &Filter, sort: &str, down: bool) -> Vec<Entry> {
+pub fn order(ctx: &Ctx<'_>, tab: Tab, filter: &Filter, (sort, down): (&str, bool)) -> Vec<Entry> {
     let spec = columns::spec(tab);
     let rows = (0..(spec.len)(ctx)).filter(|at| filter.is_empty() || filter.matches(ctx, spec, *at));
     let mut rows: Vec<usize> = rows.collect();

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crossterm::event::{Event as TermEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::columns::RowKey;
 use super::filter::Filter;
 use super::format::Units;
 use super::keys::{self, Action, Erase, Scope};
 use super::run::Control;
 use super::settings::{FASTEST, SLOWEST};
-use super::state::{Detail, Mode, State};
+use super::state::{Detail, Mode, Row, State};
 use super::tab::Tab;
 use super::table::Fit;
 use super::trace_log::Follow;
+use rdmatop_model::event::Event;
 
 /// What the outside has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +74,7 @@ pub fn resize(state: &mut State, size: (u16, u16)) {
 /// Takes a key.
 pub fn key_event(state: &mut State, key: KeyEvent) -> Option<Effect> {
     let had_message = state.message.take().is_some();
-    let scope = match state.mode {
-        Mode::Search(_) | Mode::Filter { .. } => Scope::Prompt,
-        Mode::View => Scope::View,
-        Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
-        Mode::Help(_) => Scope::Help,
-    };
+    let scope = state.mode.scope();
     match (keys::action(scope, key), key.code) {
         (Some(action), _) => apply(state, action),
         (None, KeyCode::Char(c))
@@ -146,8 +141,8 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::SortMenu => sort_menu(state),
         Action::SortStep(by) => sort_step(state, by),
         Action::Invert => {
-            state.table_mut().down ^= true;
-            state.sort_changed();
+            let (by, down) = state.sort();
+            state.set_sort(by.to_owned(), !down);
         }
         Action::ColumnMenu => state.mode = Mode::Columns(0),
         Action::Freeze => state.freeze(!state.frozen),
@@ -157,11 +152,9 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
                 Units::Bits => Units::Bytes,
                 Units::Bytes => Units::Bits,
             };
-            state.settings_changed = true;
         }
         Action::Tree => {
             state.settings.tree ^= true;
-            state.settings_changed = true;
             state.go(Tab::Processes);
             state.touch();
         }
@@ -176,7 +169,6 @@ pub fn apply(state: &mut State, action: Action) -> Option<Effect> {
         Action::Help => state.mode = Mode::Help(0),
         Action::Pin => {
             state.settings.stuck_first ^= true;
-            state.settings_changed = true;
             let place = ["where the order puts them", "first"][usize::from(state.settings.stuck_first)];
             state.message = Some(format!("rows with trouble stand {place}"));
             if !matches!(state.tab, Tab::Processes | Tab::Qps) {
@@ -294,7 +286,7 @@ fn back(state: &mut State) {
 }
 
 fn refresh(state: &mut State, step: isize) -> Option<Effect> {
-    let now = u64::try_from(state.delay.as_millis()).unwrap_or(u64::MAX);
+    let now = u64::try_from(state.settings.delay().as_millis()).unwrap_or(u64::MAX);
     // A faster refresh has a shorter interval.
     let next = if step > 0 {
         STEPS.iter().rev().find(|ms| **ms < now)
@@ -303,13 +295,11 @@ fn refresh(state: &mut State, step: isize) -> Option<Effect> {
     };
     let Some(next) = next else {
         let end = if step > 0 { "fastest" } else { "slowest" };
-        state.message = Some(format!("{} s is the {end}", state.delay.as_secs_f64()));
+        state.message = Some(format!("{} s is the {end}", state.settings.delay().as_secs_f64()));
         return None;
     };
     let delay = Duration::from_millis(*next).clamp(FASTEST, SLOWEST);
-    state.delay = delay;
     state.settings.delay = delay.as_secs_f64();
-    state.settings_changed = true;
     state.message = Some(format!("refresh every {} s", delay.as_secs_f64()));
     Some(Effect::Ask(Control::Refresh(delay)))
 }
@@ -319,11 +309,7 @@ fn sort_menu(state: &mut State) {
         state.message = Some("the log stays in the order of time; I turns it around".to_owned());
         return;
     }
-    let at = state
-        .spec()
-        .columns()
-        .iter()
-        .position(|c| c.id == state.table().sort);
+    let at = state.spec().columns().iter().position(|c| c.id == state.sort().0);
     state.mode = Mode::Sort(at.unwrap_or(0));
 }
 
@@ -339,7 +325,7 @@ fn sort_step(state: &mut State, by: isize) {
     if sortable.is_empty() {
         return;
     }
-    let at = sortable.iter().position(|c| c.id == state.table().sort);
+    let at = sortable.iter().position(|c| c.id == state.sort().0);
     let (from, len) = (at.map(usize::cast_signed), sortable.len().cast_signed());
     let next = from.map_or(0, |from| (from + by).rem_euclid(len).unsigned_abs());
     if at != Some(next) {
@@ -377,29 +363,16 @@ fn follow(state: &mut State) {
         state.touch();
         return;
     }
-    let snapshot = &state.snapshot;
-    state.follow = match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Qp(uid)), Some(at)) => {
-            let qp = &snapshot.qps[at];
-            qp.number().map(|qpn| Follow::Qp(*uid, qp.device.clone(), qpn))
+    state.follow = match state.row() {
+        Some(Row::Qp(qp)) => qp.number().map(|qpn| Follow::Qp(qp.uid, qp.device.clone(), qpn)),
+        Some(Row::Process(p)) => p.pid.map(|pid| Follow::Process(pid, p.comm.clone())),
+        Some(Row::Verb(v)) => {
+            let comm = v.comm.clone().unwrap_or_else(|| "-".into());
+            Some(Follow::Process(v.pid, comm))
         }
-        (Some(RowKey::Process(_)), Some(at)) => {
-            let p = &snapshot.processes[at];
-            p.pid.map(|pid| Follow::Process(pid, p.comm.clone()))
-        }
-        (Some(RowKey::Verb(..)), Some(at)) => {
-            let v = &snapshot.verbs[at];
-            Some(Follow::Process(
-                v.pid,
-                v.comm.clone().unwrap_or_else(|| "-".into()),
-            ))
-        }
-        (Some(RowKey::Port(..)), Some(at)) => Some(Follow::Device(snapshot.ports[at].device.clone())),
-        (Some(RowKey::Event(_)), Some(at)) => state.trace.get(at).and_then(|e| match (e.qp_uid, e.pid) {
-            (Some(uid), _) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
-            (None, pid) => Some(Follow::Process(pid?, e.comm.clone()?)),
-        }),
-        _ => None,
+        Some(Row::Port(port)) => Some(Follow::Device(port.device.clone())),
+        Some(Row::Event(_, e)) => of_event(e),
+        Some(Row::Probe(_) | Row::Finding(_)) | None => None,
     };
     if state.follow.is_none() {
         state.message = Some("this row has no events of its own".to_owned());
@@ -409,6 +382,13 @@ fn follow(state: &mut State) {
     state.tail = true;
     state.go(Tab::Trace);
     state.touch();
+}
+
+fn of_event(e: &Event) -> Option<Follow> {
+    match e.qp_uid {
+        Some(uid) => Some(Follow::Qp(uid, e.device.clone()?, e.qpn?)),
+        None => Some(Follow::Process(e.pid?, e.comm.clone()?)),
+    }
 }
 
 fn edit(state: &mut State, change: impl FnOnce(&mut String)) {

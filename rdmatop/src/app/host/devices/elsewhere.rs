@@ -251,13 +251,12 @@ fn absent(root: &Root, list: &DeviceList) -> Vec<String> {
 
 /// The note about the devices of a namespace that could not be read.
 fn unread(place: &Place, names: &[String], error: &NetlinkError) -> Cause {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let Netns { inode, pid } = place.netns;
     let whose = place.holder.as_deref().unwrap_or("a process");
     Cause {
         id: CauseId::OtherNamespace,
         concerns: Concerns::Host,
-        what: format!("{} not read", text::names(&names)),
+        what: format!("{} not read", text::names(names)),
         why: format!(
             "the network namespace of {whose} (PID {pid}, net:[{inode}]) cannot be read: {error}; values are from \
              the last reading"
@@ -268,7 +267,6 @@ fn unread(place: &Place, names: &[String], error: &NetlinkError) -> Cause {
 
 /// The note about devices that were not found.
 fn missing(names: &[String], failed: Option<NetlinkError>, hidden: bool, left: usize) -> Cause {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (why, remedy): (String, NextStep) = match failed {
         Some(error) if matches!(error.errno(), Some(libc::EPERM | libc::EACCES)) => (
             "which rdmatop may not enter".into(),
@@ -293,7 +291,7 @@ fn missing(names: &[String], failed: Option<NetlinkError>, hidden: bool, left: u
     Cause {
         id: CauseId::OtherNamespace,
         concerns: Concerns::Host,
-        what: format!("{} not shown", text::names(&names)),
+        what: format!("{} not shown", text::names(names)),
         why: format!("in another network namespace (mode exclusive of rdma system), {why}"),
         remedy,
     }

@@ -294,20 +294,20 @@ impl Schedule {
 
     /// A line for each slow device, given the number of threads.
     pub(super) fn notes(&self, now_ns: u64, threads: usize) -> Vec<Cause> {
-        let slow: Vec<(&str, Cause)> = self
+        let mut slow: Vec<(&str, Cause)> = self
             .all
             .iter()
             .filter_map(|(subject, turn)| Some((&*turn.name, turn.note(*subject, now_ns, threads)?)))
             .collect();
         let lines = if slow.len() > LINES { LINES - 1 } else { LINES };
-        let more: Vec<&str> = slow.iter().skip(lines).map(|(name, _)| *name).collect();
-        let mut notes: Vec<Cause> = slow.into_iter().take(lines).map(|(_, note)| note).collect();
+        let more = slow.split_off(lines.min(slow.len()));
+        let mut notes: Vec<Cause> = slow.into_iter().map(|(_, note)| note).collect();
         if !more.is_empty() {
             notes.push(Cause {
                 id: CauseId::SlowDevice,
                 concerns: Concerns::Host,
                 what: format!("{} more devices are slow", more.len()),
-                why: text::names(&more),
+                why: text::names(more.iter().map(|(name, _)| name)),
                 remedy: "Their values are old; devices that are not named are read meanwhile".into(),
             });
         }

@@ -102,15 +102,11 @@ pub struct Of {
 impl Of {
     /// The fields of a table whose rows `row` finds.
     fn all<R: 'static>(table: Table<R>, row: Row<R>) -> Vec<Self> {
-        fn read<R: 'static>(
-            field: &'static Field<R>,
-            row: Row<R>,
-        ) -> impl for<'a> Fn(&Ctx<'a>, usize) -> Value<'a> + Send + Sync {
-            move |c, at| row(c, at).map_or(Value::Unknown, |row| (field.get)(row, c.snapshot))
-        }
         let of = |field: &'static Field<R>| Self {
             meta: &field.meta,
-            read: Arc::new(read(field, row)),
+            read: Arc::new(move |c, at| {
+                row(c, at).map_or(Value::Unknown, |row| (field.get)(row, c.snapshot))
+            }),
         };
         table.iter().map(of).collect()
     }
@@ -265,7 +261,6 @@ pub struct Fields {
     columns: Vec<Column>,
     /// Fields that a filter may name.
     named: Vec<Of>,
-    words: Vec<&'static str>,
 }
 
 impl Fields {
@@ -279,14 +274,10 @@ impl Fields {
         let columns = fields.iter().filter_map(|of| Column::new(of, row, draws));
         let columns: Vec<Column> = columns.collect();
         debug_assert_eq!(columns.iter().filter(|c| c.draw.is_some()).count(), draws.len());
-        let words = fields.iter().filter_map(|of| of.meta.words.first().copied());
+        let named = fields.into_iter().filter(|of| !of.meta.words.is_empty());
         Self {
             columns,
-            words: words.collect(),
-            named: fields
-                .into_iter()
-                .filter(|of| !of.meta.words.is_empty())
-                .collect(),
+            named: named.collect(),
         }
     }
 }
@@ -315,14 +306,21 @@ impl Spec {
         self.columns().iter().find(|column| column.id == id)
     }
 
+    /// The columns by which it can be in order: the log stays in that of its times.
+    pub fn orders(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns()
+            .iter()
+            .filter(|column| column.sortable || column.id == self.sort.0)
+    }
+
     /// Fields that a filter may name.
     pub fn named(&self) -> &[Of] {
         &self.fields.named
     }
 
     /// The first word of each of these fields.
-    pub fn words(&self) -> &[&'static str] {
-        &self.fields.words
+    pub fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.named().iter().map(|of| of.meta.words[0])
     }
 }
 

@@ -2,10 +2,9 @@
 
 use rdmatop_model::findings::Finding;
 
-use super::super::columns::{Cell, finding_tone};
+use super::super::columns::finding_tone;
 use super::super::format;
 use super::super::text;
-use super::super::theme::Tone;
 use super::Pane;
 
 pub(super) fn fill(pane: &mut Pane<'_>, found: &Finding) {
@@ -21,17 +20,10 @@ pub(super) fn fill(pane: &mut Pane<'_>, found: &Finding) {
     pane.long("why  ", found.why);
     let steps: Vec<_> = found.steps().collect();
     for (at, step) in steps.iter().enumerate() {
-        let name = if at == 0 { "do   " } else { "     " };
-        if at == 0 && steps.len() > 1 {
-            for (at, line) in text::wrap_command(step, pane.width.saturating_sub(6))
-                .iter()
-                .enumerate()
-            {
-                let head = if at == 0 { "do    " } else { "      " };
-                pane.add(Cell::new(head, Tone::Dim).and(line.clone(), Tone::Normal));
-            }
-        } else {
-            pane.long(name, step);
+        match (at, steps.len()) {
+            (0, 1) => pane.long("do   ", step),
+            (0, _) => pane.under("do   ", step, text::wrap_command),
+            _ => pane.long("     ", step),
         }
     }
     pane.long(found.end(), &format!("when {}", found.fixed));

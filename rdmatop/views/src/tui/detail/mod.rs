@@ -16,36 +16,25 @@ use rdmatop_model::fields::{self, COUNTERS, Table, Unit, Value};
 use rdmatop_model::value::Counter;
 
 use super::columns::Cell;
-use super::columns::RowKey;
 use super::format;
-use super::state::State;
+use super::state::{Row, State};
 use super::text;
 use super::theme::Tone;
 
 /// Title of the pane.
 pub fn title(state: &State) -> String {
-    let snapshot = &state.snapshot;
-    match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Process(_)), Some(at)) => {
-            let p = &snapshot.processes[at];
-            format::process(&p.comm, p.pid)
-        }
-        (Some(RowKey::Qp(_)), Some(at)) => {
-            let q = &snapshot.qps[at];
-            format!("QP {}", q.name())
-        }
-        (Some(RowKey::Port(..)), Some(at)) => {
-            format!("{} port {}", snapshot.ports[at].device, snapshot.ports[at].port)
-        }
-        (Some(RowKey::Verb(..)), Some(at)) => {
-            let v = &snapshot.verbs[at];
+    match state.row() {
+        Some(Row::Process(p)) => format::process(&p.comm, p.pid),
+        Some(Row::Qp(q)) => format!("QP {}", q.name()),
+        Some(Row::Port(p)) => format!("{} port {}", p.device, p.port),
+        Some(Row::Verb(v)) => {
             let of = format::process(v.comm.as_deref().unwrap_or("-"), Some(v.pid));
             format!("{} by {of}", v.verb)
         }
-        (Some(RowKey::Event(number)), Some(_)) => format!("event {number}"),
-        (Some(RowKey::Probe(_)), Some(at)) => snapshot.health.probes[at].program.clone(),
-        (Some(RowKey::Finding(id, _)), Some(_)) => id.name().to_owned(),
-        _ => "nothing selected".to_owned(),
+        Some(Row::Event(number, _)) => format!("event {number}"),
+        Some(Row::Probe(p)) => p.program.clone(),
+        Some(Row::Finding(found)) => found.id.name().to_owned(),
+        None => "nothing selected".to_owned(),
     }
 }
 
@@ -69,24 +58,16 @@ fn filled(state: &State, width: usize, fill: impl FnOnce(&mut Pane<'_>)) -> Vec<
 }
 
 fn fill(pane: &mut Pane<'_>) {
-    let state = pane.state;
-    let snapshot = &state.snapshot;
-    match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Process(_)), Some(at)) => process::fill(pane, &snapshot.processes[at]),
-        (Some(RowKey::Qp(_)), Some(at)) => qp::fill(pane, &snapshot.qps[at]),
-        (Some(RowKey::Port(..)), Some(at)) => port::fill(pane, &snapshot.ports[at]),
-        (Some(RowKey::Verb(..)), Some(at)) => verb::fill(pane, &snapshot.verbs[at]),
-        (Some(RowKey::Event(_)), Some(at)) => {
-            state
-                .trace
-                .get(at)
-                .into_iter()
-                .for_each(|event| event::fill(pane, event));
-        }
-        (Some(RowKey::Probe(_)), Some(at)) => probe::fill(pane, Some(&snapshot.health.probes[at])),
-        (Some(RowKey::Finding(..)), Some(at)) => finding::fill(pane, &snapshot.findings[at]),
-        (None, _) if state.tab == super::tab::Tab::Probes => probe::fill(pane, None),
-        _ => {}
+    match pane.state.row() {
+        Some(Row::Process(p)) => process::fill(pane, p),
+        Some(Row::Qp(q)) => qp::fill(pane, q),
+        Some(Row::Port(p)) => port::fill(pane, p),
+        Some(Row::Verb(v)) => verb::fill(pane, v),
+        Some(Row::Event(_, event)) => event::fill(pane, event),
+        Some(Row::Probe(p)) => probe::fill(pane, Some(p)),
+        Some(Row::Finding(found)) => finding::fill(pane, found),
+        None if pane.state.tab == super::tab::Tab::Probes => probe::fill(pane, None),
+        None => {}
     }
 }
 
@@ -131,8 +112,13 @@ impl Pane<'_> {
 
     /// A long value under its name, wrapped.
     fn long(&mut self, name: &str, value: &str) {
+        self.under(name, value, text::wrap);
+    }
+
+    /// As [`Self::long`], in the lines that `wrap` makes.
+    fn under(&mut self, name: &str, value: &str, wrap: fn(&str, usize) -> Vec<String>) {
         let indent = text::width(name) + 1;
-        let lines = text::wrap(value, self.width.saturating_sub(indent));
+        let lines = wrap(value, self.width.saturating_sub(indent));
         for (head, line) in iter::once(name).chain(iter::repeat("")).zip(lines) {
             // Padded by display columns and not by characters, because names may have wide ones.
             let room = indent - text::width(head);

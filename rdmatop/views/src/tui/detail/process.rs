@@ -29,7 +29,7 @@ fn peers(pane: &mut Pane<'_>, p: &ProcessRow) {
         1 => name,
         qps => format!("{name} ({qps} QPs)"),
     });
-    pane.long("peers", &text::names(&ends.collect::<Vec<_>>()));
+    pane.long("peers", &text::names(ends));
 }
 
 /// A counter of the NIC, and what it has counted of the QPs that are bound to it.
@@ -42,8 +42,7 @@ fn bound_counter(pane: &mut Pane<'_>, group: &CounterGroup) {
         ..
     } = group;
     pane.heading("Of the NIC, for bound QPs      per second        total  source");
-    let qps: Vec<_> = group.qps.iter().map(ToString::to_string).collect();
-    let qps = text::names(&qps);
+    let qps = text::names(group.qps.iter());
     let line = format!("counter {id} of {device}/{port}, mode {mode}: QPs {qps}");
     pane.say(&line, Tone::Dim);
     let (some, none): (Vec<_>, Vec<_>) = group.counters.iter().partition(|c| c.counter.total > 0);
@@ -108,7 +107,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
     } else {
         ""
     };
-    let seconds = state.delay.as_secs_f64();
+    let seconds = state.settings.delay().as_secs_f64();
     let mut ports = state.snapshot.ports.iter();
     let goes_round = ports.any(|port| p.devices.contains(&port.device) && port.psns_may_go_round(seconds));
     let round = if goes_round && others().any(|other| may_share(&other)) {
@@ -144,8 +143,7 @@ fn by_ports(state: &State, p: &ProcessRow) -> Option<String> {
 
 /// Names of processes in a sentence.
 fn names<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> String {
-    let named = rows.map(|row| format::process(&row.comm, row.pid));
-    match text::names(&named.collect::<Vec<_>>()) {
+    match text::names(rows.map(|row| format::process(&row.comm, row.pid))) {
         none if none.is_empty() => "others".to_owned(),
         names => names,
     }

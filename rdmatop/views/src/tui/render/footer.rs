@@ -33,7 +33,7 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
         (Some(message), Mode::Search(_)) => format!("   {message}   Enter:keep  Esc:undo  then n N"),
         (Some(message), _) => format!("   {message}"),
         (None, Mode::Filter { .. }) => {
-            let names: Vec<_> = state.spec().words().iter().map(|n| format!("{n}:")).collect();
+            let names: Vec<_> = state.spec().words().map(|n| format!("{n}:")).collect();
             format!("   {}  !not  Enter:keep  Esc:undo", names.join(" "))
         }
         (None, _) => "   Enter:keep  Esc:undo  then n N".to_owned(),
@@ -46,11 +46,7 @@ fn prompt(name: &'static str, input: &str, width: usize, state: &State) -> Cell 
 }
 
 fn hints(state: &State, width: usize) -> Cell {
-    let scope = match state.mode {
-        Mode::Sort(_) | Mode::Columns(_) => Scope::Menu,
-        Mode::Help(_) => Scope::Help,
-        _ => Scope::View,
-    };
+    let scope = state.mode.scope();
     let mut hints = keys::hints(scope);
     hints.retain(|(_, word)| *word != "Copy" || !state.snapshot.findings.is_empty());
     // The hint names what the key does in the present state.

@@ -232,7 +232,7 @@ fn pace(state: &State) -> Vec<Cell> {
     if state.frozen {
         return vec![Cell::new(" FROZEN ", Tone::Accent)];
     }
-    let every = format!("{}s", state.delay.as_secs_f64());
+    let every = format!("{}s", state.settings.delay().as_secs_f64());
     vec![named("every", every.clone()), Cell::value(every)]
 }
 

@@ -33,9 +33,9 @@ pub(super) fn draw(state: &State, canvas: &mut Canvas) {
 
 fn line(state: &State, at: usize) -> Cell {
     let column = &state.spec().columns()[at];
-    let table = state.table();
+    let (by, down) = state.sort();
     let mark = match state.mode {
-        Mode::Sort(_) if table.sort == column.id => state.glyphs.sort[usize::from(table.down)],
+        Mode::Sort(_) if by == column.id => state.glyphs.sort[usize::from(down)],
         Mode::Sort(_) => " ",
         _ if column.screen.priority == 0 => "[=]",
         _ if state.column_on(column) => "[x]",

@@ -79,14 +79,14 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) -> usize
 }
 
 fn headings(state: &State, area: Rect, fit: &Fit, canvas: &mut Canvas) {
-    let (ctx, table, paint) = (state.ctx(), state.table(), state.paint());
+    let (ctx, (by, down), paint) = (state.ctx(), state.sort(), state.paint());
     let underline = paint.style(Tone::Title).add_modifier(Modifier::UNDERLINED);
     canvas.style(area, underline);
     for placed in &fit.placed {
-        let sorted = placed.column.id == table.sort && placed.column.sortable;
+        let sorted = placed.column.id == by && placed.column.sortable;
         let mut title = placed.column.heading(&ctx);
         let mark = if sorted {
-            state.glyphs.sort[usize::from(table.down)]
+            state.glyphs.sort[usize::from(down)]
         } else {
             ""
         };
@@ -158,7 +158,7 @@ fn empty(state: &State, area: Rect, canvas: &mut Canvas) {
         let hint = state.filter.no_field().map_or_else(String::new, |name| {
             format!(
                 " No field is called {name}; this tab has {}.",
-                state.spec().words().join(", ")
+                state.spec().words().collect::<Vec<_>>().join(", ")
             )
         });
         format!(

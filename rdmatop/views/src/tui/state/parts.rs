@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::columns::RowKey;
+use super::super::keys::Scope;
 use super::super::table::Entry;
 
 /// A menu or prompt over the view.
@@ -28,13 +29,21 @@ pub enum Mode {
     Help(usize),
 }
 
+impl Mode {
+    /// Which keys hold.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::View => Scope::View,
+            Self::Search(_) | Self::Filter { .. } => Scope::Prompt,
+            Self::Sort(_) | Self::Columns(_) => Scope::Menu,
+            Self::Help(_) => Scope::Help,
+        }
+    }
+}
+
 /// The state of a table.
 #[derive(Clone, Debug, Default)]
 pub struct TableState {
-    /// Sort column.
-    pub sort: String,
-    /// Largest first.
-    pub down: bool,
     /// First row on the screen.
     pub offset: usize,
     /// Selected row, by place.

@@ -1,16 +1,14 @@
 //! The key that copies what a finding says to do.
 
-use super::super::columns::RowKey;
-use super::super::state::State;
+use super::super::state::{Row, State};
 use super::Effect;
 
 /// Copies the command or the sentence of the selected finding, without the possible results behind it.
 pub(super) fn next_step(state: &mut State) -> Option<Effect> {
-    let found = match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Finding(..)), Some(at)) => state.snapshot.findings.get(at),
+    let step = match state.row() {
+        Some(Row::Finding(found)) => found.steps().next(),
         _ => None,
     };
-    let step = found.and_then(|found| found.steps().next());
     let step = step
         .map(|step| step.trim_end().to_owned())
         .filter(|step| !step.is_empty());

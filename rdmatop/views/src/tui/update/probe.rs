@@ -1,7 +1,6 @@
 //! The key that probes the program of the selected row's process.
 
-use super::super::columns::RowKey;
-use super::super::state::{Probing, State};
+use super::super::state::{Probing, Row, State};
 use super::{Control, Effect};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::snapshot::Snapshot;
@@ -30,15 +29,11 @@ pub(super) fn switch(state: &mut State) -> Option<Effect> {
 /// The process to probe, or `None` to end the probes; the error says why there is nothing to do.
 fn asked(state: &State) -> Result<Option<u32>, String> {
     let snapshot = &state.snapshot;
-    let row = match (state.table().selected.as_ref(), state.selected()) {
-        (Some(RowKey::Process(_)), Some(at)) => {
-            let row = &snapshot.processes[at];
-            Some((row.pid, row.exited))
-        }
-        (Some(RowKey::Qp(_)), Some(at)) => Some((snapshot.qps[at].pid, snapshot.qps[at].exited)),
+    let pid = match state.row() {
+        Some(Row::Process(row)) if !row.exited => row.pid,
+        Some(Row::Qp(row)) if !row.exited => row.pid,
         _ => None,
     };
-    let pid = row.filter(|(_, exited)| !exited).and_then(|(pid, _)| pid);
     let Some(pid) = pid else {
         return Err(
             "U probes the program of a process that lives: choose one in 1 Processes or 2 QPs".to_owned(),

@@ -1,24 +1,22 @@
 //! Keys of the pane of work requests.
 
-use super::super::columns::RowKey;
 use super::super::keys::Action;
-use super::super::state::{Mode, State, WorkPane};
+use super::super::state::{Mode, Row, State, WorkPane};
 use super::page;
 
 /// Opens the pane for the selected QP.
 pub(super) fn open(state: &mut State) {
-    let (Some(RowKey::Qp(uid)), Some(at)) = (state.table().selected.as_ref(), state.selected()) else {
+    let Some(Row::Qp(row)) = state.row() else {
         state.message = Some("w shows the work requests of a QP: choose one in 2:QPs".to_owned());
         return;
     };
-    let row = &state.snapshot.qps[at];
     let Some(qpn) = row.number() else {
         state.message =
             Some("the kernel knows no number of this QP, and so no work requests of it".to_owned());
         return;
     };
     state.work = Some(WorkPane {
-        qp: *uid,
+        qp: row.uid,
         device: row.device.clone(),
         qpn,
         first: 0,
