@@ -18,7 +18,6 @@ use super::{
     snapshot::{Facts, Snapshot},
 };
 
-mod address;
 mod connections;
 mod devices;
 mod devx;
