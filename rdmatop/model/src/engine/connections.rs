@@ -72,8 +72,8 @@ impl Machine {
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// The address as the rdma_cma tracepoints carry it, the first 28 bytes of a `struct sockaddr`; `None` for AF_IB
-/// (27), for none (0) and for what this version does not know.
+/// The address as the rdma_cma tracepoints carry it, the first 28 bytes of a `struct sockaddr`; `None` for
+/// AF_IB (27), for none (0) and for what this version does not know.
 ///
 /// Layouts: include/uapi/linux/in.h, in6.h. The family is in host order, the port in network order.
 fn socket(raw: &[u8; 28]) -> Option<SocketAddr> {

@@ -292,8 +292,8 @@ impl Bond {
 pub struct Member {
     /// Its name, safe to print.
     pub name: Arc<str>,
-    /// Whether its link is up, and in the aggregate of its bond where that speaks LACP; `None` when that could
-    /// not be read.
+    /// Whether its link is up, and in the aggregate of its bond where that speaks LACP; `None` when that
+    /// could not be read.
     pub up: Option<bool>,
     /// Its link is up, and it is outside of that aggregate: the bond does not send by it.
     #[serde(skip)]

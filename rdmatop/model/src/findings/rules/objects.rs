@@ -1,5 +1,5 @@
-//! What a process has more and more of, or too much: QPs, registered memory, mappings. And devices that cannot
-//! go.
+//! What a process has more and more of, or too much: QPs, registered memory, mappings. And devices that
+//! cannot go.
 
 use std::sync::Arc;
 

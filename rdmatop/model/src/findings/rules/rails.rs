@@ -1,5 +1,5 @@
-//! Ports of one driver and link layer compared with each other: a slow one, a hot one, idle ones, one that gets
-//! all receives.
+//! Ports of one driver and link layer compared with each other: a slow one, a hot one, idle ones, one that
+//! gets all receives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
