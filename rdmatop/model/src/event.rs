@@ -5,32 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 
-use super::facts::DevxKind;
+use super::facts::{DevxKind, named_kinds};
 use super::findings::{Change, Finding};
 use super::ib::{AsyncEvent, CmEvent, Gid, QpState, QpType, WcStatus, WrRequest};
 
-/// Makes [`EventKind`] of the table of kinds, each with its name in JSON and in `--event`.
-macro_rules! kinds {
-    ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
-        /// What happened.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-        pub enum EventKind {
-            $($(#[$about])* #[serde(rename = $name)] $kind,)*
-        }
-
-        impl EventKind {
-            /// Every kind, for help texts and filters.
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
-
-            /// The name in JSON and in `--event`.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$kind => $name,)* }
-            }
-        }
-    };
-}
-
-kinds! {
+named_kinds! {
+    /// What happened.
+    #[derive(Default)]
+    EventKind:
     /// A QP was created.
     QpCreate = "qp_create",
     /// A QP was modified: its state if `to` is set, otherwise attributes only.

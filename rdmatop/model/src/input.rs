@@ -22,9 +22,9 @@ use super::{
 };
 
 pub use devices::{
-    BondReading, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, HwCountersReport,
-    HwPort, LoggedError, MemberReading, NetdevDown, NetnsReading, PcieLink, PortCounters, PortGid,
-    PortReading, RawReading, RawSource, UNLISTED,
+    Bond, CountersSample, DeviceGroups, DeviceReading, DevicesSample, GroupReading, HwCountersReport, HwPort,
+    LoggedError, Member, NetdevDown, NetnsReading, PcieLink, PortCounters, PortGid, PortReading, RawReading,
+    RawSource, UNLISTED,
 };
 pub use gpus::{GpuActivity, GpuPlace, GpuReading, GpuSample};
 pub use processes::{
@@ -313,8 +313,9 @@ impl DataPaths {
 }
 
 /// Why there is no eBPF.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unavailable {
+    why: String,
     /// The cause.
     pub cause: Cause,
 }
@@ -322,17 +323,7 @@ pub struct Unavailable {
 impl Unavailable {
     /// The reason and the remedy, in one line.
     pub fn why(&self) -> String {
-        self.cause.reason()
-    }
-}
-
-impl Serialize for Unavailable {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct as _;
-        let mut object = serializer.serialize_struct("Unavailable", 2)?;
-        object.serialize_field("why", &self.why())?;
-        object.serialize_field("cause", &self.cause)?;
-        object.end()
+        self.why.clone()
     }
 }
 
@@ -341,6 +332,7 @@ impl EbpfState {
     pub fn unavailable(obstacle: Obstacle) -> Self {
         let what = "No eBPF: no lifecycle events and no per-QP rates";
         Self::Unavailable(Unavailable {
+            why: obstacle.to_string(),
             cause: obstacle.takes(what, Concerns::Host),
         })
     }

@@ -47,34 +47,22 @@ impl Snapshot {
 
 impl Serialize for Snapshot {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Facts {
-            time,
-            mono_ns,
-            interval_ns,
-            host,
-            health,
-            devices,
-            ports,
-            processes,
-            qps: _,
-            verbs,
-            watched: _,
-        } = &self.facts;
+        let facts = &self.facts;
         let mut object = serializer.serialize_struct("Snapshot", 13)?;
         object.serialize_field("schema", &SCHEMA)?;
-        object.serialize_field("time", time)?;
-        object.serialize_field("mono_ns", mono_ns)?;
-        object.serialize_field("interval_ns", interval_ns)?;
-        object.serialize_field("host", host)?;
-        object.serialize_field("health", health)?;
+        object.serialize_field("time", &facts.time)?;
+        object.serialize_field("mono_ns", &facts.mono_ns)?;
+        object.serialize_field("interval_ns", &facts.interval_ns)?;
+        object.serialize_field("host", &facts.host)?;
+        object.serialize_field("health", &facts.health)?;
         object.serialize_field("judgement", &self.judgement)?;
         object.serialize_field("findings", &self.findings)?;
-        object.serialize_field("devices", devices)?;
-        object.serialize_field("ports", ports)?;
-        object.serialize_field("processes", processes)?;
+        object.serialize_field("devices", &facts.devices)?;
+        object.serialize_field("ports", &facts.ports)?;
+        object.serialize_field("processes", &facts.processes)?;
         // The writer adds what is unknown of each QP, which only the rest of the facts tells.
         object.serialize_field("qps", &QpsWritten(&self.facts))?;
-        object.serialize_field("verbs", verbs)?;
+        object.serialize_field("verbs", &facts.verbs)?;
         object.end()
     }
 }

@@ -1,9 +1,6 @@
 //! A number and where it came from.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::Arc,
-};
+use std::{ops::Deref, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
@@ -251,7 +248,9 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T: Clone> DerefMut for Shared<T> {
+/// Only tests change one.
+#[cfg(any(test, feature = "testkit"))]
+impl<T: Clone> std::ops::DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {
         Arc::make_mut(&mut self.0)
     }

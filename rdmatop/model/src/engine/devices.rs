@@ -13,7 +13,6 @@ use super::{
     providers::Provider,
     psn::Passed,
     psn_batches::PortTotals,
-    table::Table,
 };
 use crate::{
     cause::{Cause, CauseId, Concerns},
@@ -70,8 +69,6 @@ struct EndedDevice {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     by_index: BTreeMap<u32, Device>,
-    /// Index of each generation of a device: each record looks here.
-    indexes: Table<u32>,
     gone: Vec<EndedDevice>,
     /// Generations whose name changed since the last snapshot.
     pub(super) renamed: BTreeSet<u64>,
@@ -241,10 +238,9 @@ impl Devices {
 
     /// The device of an index, made when it is new.
     fn at(&mut self, index: u32, seen_ns: u64, name: &Arc<str>) -> &mut Device {
-        let (last_uid, indexes) = (&mut self.last_uid, &mut self.indexes);
+        let last_uid = &mut self.last_uid;
         self.by_index.entry(index).or_insert_with(|| {
             *last_uid += 1;
-            indexes.push(*last_uid, index);
             Device {
                 uid: *last_uid,
                 index,
@@ -258,7 +254,6 @@ impl Devices {
 
     fn end(&mut self, index: u32, at_ns: u64) -> Option<(u64, Arc<str>)> {
         let device = self.by_index.remove(&index)?;
-        self.indexes.remove(device.uid);
         if self.gone.len() >= ENDED {
             self.gone.remove(0);
         }
@@ -305,9 +300,6 @@ impl Devices {
         device.index = index;
         device.row.index = Some(index);
         let uid = device.uid;
-        if let Some(known) = self.indexes.get_mut(uid) {
-            *known = index;
-        }
         self.by_index.insert(index, device);
         Some(uid)
     }
@@ -394,11 +386,11 @@ impl Devices {
     }
 
     pub(super) fn get(&self, uid: u64) -> Option<&Device> {
-        self.by_index.get(self.indexes.get(uid)?)
+        self.by_index.values().find(|device| device.uid == uid)
     }
 
     pub(super) fn get_mut(&mut self, uid: u64) -> Option<&mut Device> {
-        self.by_index.get_mut(self.indexes.get(uid)?)
+        self.by_index.values_mut().find(|device| device.uid == uid)
     }
 
     /// Packets of a port since this was last asked, for a dump that began at `began_ns`; `None` where they

@@ -14,16 +14,15 @@ use std::{
     sync::Arc,
 };
 
-use rdmatop_base::order::Gather as _;
 use rdmatop_common::event::{DevxRecord, kind};
 
 use super::{
     devices::Devices,
-    hash::NumberMap,
     machine::Machine,
     programs::Programs,
     qp::Owner,
     records::{attribute, call_ns, event_of, known},
+    reused::{self, Reused},
 };
 use crate::{
     event::{Event, EventKind},
@@ -44,17 +43,6 @@ type Maker = (u64, u64);
 struct Object {
     maker: Maker,
     kind: DevxKind,
-    /// When the call that made it returned.
-    since_ns: u64,
-}
-
-/// The objects that have a number in a file. The kernel gives a number away while the call that destroys its
-/// object has not returned.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbered {
-    now: Option<Object>,
-    /// One that was there before and whose end no record has told yet.
-    before: Option<Object>,
 }
 
 /// Numbers of objects, by kind.
@@ -90,7 +78,8 @@ impl Counts {
 /// All objects that are known.
 #[derive(Debug, Default)]
 pub(super) struct Devx {
-    objects: NumberMap<(u64, u32), Numbered>,
+    /// By file, and number in it.
+    objects: Reused<(u64, u32), Object>,
     counts: BTreeMap<Maker, Counts>,
     /// Devices on which there were some through which data can move.
     used: BTreeSet<u64>,
@@ -169,15 +158,7 @@ impl Devx {
             return;
         }
         counts.there[kind as usize] += 1;
-        let object = Object {
-            maker,
-            kind,
-            since_ns,
-        };
-        let numbered = self.objects.entry(place).or_default();
-        let ended = numbered.now.replace(object);
-        numbered.before = ended.or(numbered.before);
-        if let Some(ended) = ended {
+        if let Some(ended) = reused::give(&mut self.objects, place, Object { maker, kind }, since_ns) {
             self.leaves(ended);
         }
     }
@@ -192,20 +173,10 @@ impl Devx {
 
     /// A call that began at `call_ns` destroyed an object; returns which one, if its making was seen.
     fn destroyed(&mut self, place: (u64, u32), by: Maker, call_ns: u64) -> Option<Object> {
-        let numbered = self.objects.get_mut(&place);
-        let ended = numbered.and_then(|numbered| {
-            let now = numbered.now.take_if(|object| object.since_ns <= call_ns);
-            let is_there = now.is_some();
-            let ended = now.or_else(|| numbered.before.take());
-            ended.map(|object| (object, is_there, numbered.now.or(numbered.before).is_none()))
-        });
-        let Some((object, is_there, is_last)) = ended else {
+        let Some((object, is_there)) = reused::end(&mut self.objects, place, call_ns) else {
             self.counts.entry(by).or_default().destroyed[DevxKind::Unknown as usize] += 1;
             return None;
         };
-        if is_last {
-            self.objects.remove(&place);
-        }
         if is_there {
             self.leaves(object);
         }
@@ -240,12 +211,8 @@ impl Devx {
             true
         });
         if !over.is_empty() {
-            let is_there = |object: &mut Option<Object>| {
-                *object = object.filter(|object| !over.contains(&object.maker));
-                object.is_some()
-            };
             self.objects
-                .retain(|_, numbered| is_there(&mut numbered.now) | is_there(&mut numbered.before));
+                .retain(|_, owners| owners.keep(|object| !over.contains(&object.maker)));
         }
         let is_there = |device: &u64| machine.devices.get(*device).is_some();
         self.used.retain(is_there);
@@ -261,25 +228,24 @@ impl Devx {
         carriers.collect()
     }
 
-    /// Whether a process made objects, or asked for changes.
-    pub(super) fn has(&self, process: u64) -> bool {
-        let mut of_it = self.counts.range((process, 0)..=(process, u64::MAX));
-        of_it.next().is_some()
+    /// What a process did, by device.
+    fn of(&self, process: u64) -> impl Iterator<Item = (&Maker, &Counts)> {
+        self.counts.range((process, 0)..=(process, u64::MAX))
     }
 
-    /// The processes that made objects, of whatever kind they say.
-    pub(super) fn makers(&self) -> BTreeSet<u64> {
-        self.counts.keys().map(|(process, _)| *process).gather()
+    /// Whether a process made objects, or asked for changes.
+    pub(super) fn has(&self, process: u64) -> bool {
+        self.of(process).next().is_some()
     }
 
     /// How many objects a process was seen to make, how many of its objects to be destroyed, and how many
     /// changes to ask for.
     pub(super) fn calls_of(&self, process: u64) -> [u64; 3] {
-        let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
-        of_it.fold([0; 3], |[made, destroyed, modified], (_, counts)| {
-            let [more, less]: [u64; 2] = [counts.made, counts.destroyed].map(|tally| tally.iter().sum());
-            [made + more, destroyed + less, modified + counts.modified]
-        })
+        self.of(process)
+            .fold([0; 3], |[made, destroyed, modified], (_, counts)| {
+                let [more, less]: [u64; 2] = [counts.made, counts.destroyed].map(|tally| tally.iter().sum());
+                [made + more, destroyed + less, modified + counts.modified]
+            })
     }
 
     /// Whether there were objects on a device through which data can move: the driver may count nothing of
@@ -294,8 +260,9 @@ impl Devx {
             let kinds = DevxKind::ALL.into_iter().zip(tally);
             kinds.filter(|(_, count)| *count > 0).collect()
         };
-        let of_it = self.counts.range((process, 0)..=(process, u64::MAX));
-        let of_it = of_it.filter(|(_, counts)| [counts.made, counts.destroyed] != [Tally::default(); 2]);
+        let of_it = self
+            .of(process)
+            .filter(|(_, counts)| [counts.made, counts.destroyed] != [Tally::default(); 2]);
         let rows = of_it.map(|((_, device), counts)| DevxObjects {
             device: devices.get(*device).map(|device| Arc::clone(&device.name)),
             device_uid: Some(*device).filter(|uid| *uid != 0),

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::hash::NumberMap;
-
 /// Changes kept apart from the base. A process that registers faster than MRs are dumped folds the oldest in.
 const RECENT: usize = 1024;
 
@@ -59,69 +57,10 @@ impl Memory {
 }
 
 /// A region whose registration was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) process: Option<u64>,
     pub(super) bytes: Option<u64>,
-    /// The time of the registration.
-    pub(super) since_ns: u64,
-}
-
-/// What is known of an address of a `struct ib_mr`.
-#[derive(Clone, Copy, Debug, Default)]
-struct KnownAddress {
-    region: Option<Region>,
-    /// Regions that had the address before and whose end no record has told yet.
-    late: u32,
-}
-
-/// Which region a deregistration is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The region's registration was seen.
-    Seen(Region),
-    /// Of one whose address has been given to another since, which told that it had ended.
-    Replaced,
-    /// Of one whose registration was not seen.
-    Unseen,
-}
-
-/// Regions by the address of their `struct ib_mr`, which no two regions of any device have at one time. The
-/// kernel gives an address away while the call that deregisters its region has not returned: the record of
-/// the next registration may then come before that of the deregistration, which is of a region that was there
-/// when its call began.
-#[derive(Debug, Default)]
-pub(super) struct Regions {
-    addresses: NumberMap<u64, KnownAddress>,
-}
-
-impl Regions {
-    /// A region was registered. Returns the one that had the address before and whose end no record has told.
-    pub(super) fn insert(&mut self, object: u64, region: Region) -> Option<Region> {
-        let place = self.addresses.entry(object).or_default();
-        let before = place.region.replace(region);
-        place.late = place.late.saturating_add(u32::from(before.is_some()));
-        before
-    }
-
-    /// A region was deregistered, by a call that began at `call_ns`.
-    pub(super) fn remove(&mut self, object: u64, call_ns: u64) -> Ended {
-        let Some(place) = self.addresses.get_mut(&object) else {
-            return Ended::Unseen;
-        };
-        let ended = match place.region.take_if(|region| region.since_ns <= call_ns) {
-            Some(region) => Ended::Seen(region),
-            None if place.late > 0 => {
-                place.late -= 1;
-                Ended::Replaced
-            }
-            None => Ended::Unseen,
-        };
-        if place.region.is_none() && place.late == 0 {
-            self.addresses.remove(&object);
-        }
-        ended
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use super::{
     snapshot::{Facts, Snapshot},
 };
 
-mod address;
 mod connections;
 mod devices;
 mod devx;
@@ -50,6 +49,7 @@ mod qp;
 mod qps;
 mod readings;
 mod records;
+mod reused;
 mod rows;
 mod shares;
 mod snapshots;
@@ -350,11 +350,10 @@ impl Engine {
             .shares
             .apply(rows, &machine.processes, &makers, programs, losses, now_ns);
         let counts_verbs = self.verbs.are_counted(losses);
-        let made = (&makers, &self.devx);
         let processes =
             snapshots
                 .rows
-                .processes(machine, &self.groups, (&shares, made), counts_verbs, sweeps);
+                .processes(machine, &self.groups, (&shares, &makers), counts_verbs, sweeps);
         let credit = &mut snapshots.shares.credit;
         snapshots.paths.plan(&devices, &qps, credit);
         let uncounted = self.traffic.no_slot.notes(machine, losses);

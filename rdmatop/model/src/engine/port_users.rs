@@ -124,7 +124,7 @@ pub(super) struct Seen<'a> {
     pub(super) ports: &'a [PortRow],
     pub(super) qps: &'a [Arc<QpRow>],
     pub(super) processes: &'a Processes,
-    pub(super) makers: &'a Makers,
+    pub(super) makers: &'a Makers<'a>,
     /// Records say of each queue pair when it came and went, and none of them was lost.
     pub(super) records: bool,
     /// Records say of each queue pair when it came and went, but for those that were lost.
@@ -428,9 +428,7 @@ impl Users {
                 ..Opener::UNKNOWN
             };
         };
-        let made = told
-            .process
-            .is_some_and(|process| seen.makers.all.contains(&process));
+        let made = told.process.is_some_and(|process| seen.makers.devx.has(process));
         // What was made in a file that it got is no call of its own.
         let all_seen = !made && !device.searched && seen.makers.saw_all_of(told);
         let doubt = (!all_seen).then_some(if made { Unlisted::Made } else { Unlisted::Unknown });

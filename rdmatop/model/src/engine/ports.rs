@@ -11,8 +11,8 @@ use super::{
     psn_batches::PortTotals,
 };
 use crate::{
-    input::{BondReading, MemberReading, PortReading, RawReading, RawSource, ReadAt},
-    snapshot::{Bond, Gauge, HISTORY, Member, NamedCounter, PortRow, Recent},
+    input::{Bond, Member, PortReading, RawReading, RawSource, ReadAt},
+    snapshot::{Gauge, HISTORY, NamedCounter, PortRow, Recent},
     value::{Counter, Shared, Source},
 };
 use rdmatop_base::{order::Ordered as _, wire_bytes};
@@ -100,22 +100,6 @@ impl PortCounter {
     }
 }
 
-/// A bond as a reading describes it.
-fn described(reading: &BondReading) -> Bond {
-    let member = |member: &MemberReading| Member {
-        name: names::safe(member.name.as_bytes()).into(),
-        up: member.up,
-        outside: member.outside,
-        rate_bps: member.rate_bps,
-        tx_bytes: None,
-        rx_bytes: None,
-    };
-    Bond {
-        mode: names::safe_opt(reading.mode.as_ref()),
-        members: reading.members.iter().map(member).collect(),
-    }
-}
-
 impl Port {
     /// Folds a reading in. A counter that is not in it is not there any more: it is forgotten, not kept at
     /// its last value.
@@ -133,7 +117,7 @@ impl Port {
             link_layer: names::safe_opt(reading.link_layer.as_ref()),
             iwarp: reading.iwarp,
             netdev: names::safe_opt(reading.netdev.as_ref()),
-            bond: reading.bond.as_ref().map(described),
+            bond: reading.bond.clone(),
             netdev_mtu: reading.netdev_mtu,
             netdev_down: reading.netdev_down,
             pfc: reading.pfc,
@@ -165,7 +149,7 @@ impl Port {
             && counters.iter().zip(&self.places).all(|(raw, place)| {
                 place
                     .and_then(|place| self.counters.get(place))
-                    .is_some_and(|held| held.from == raw.source && same(&held.raw, &raw.name))
+                    .is_some_and(|held| held.from == raw.source && held.raw == raw.name)
             })
     }
 
@@ -376,11 +360,6 @@ impl Port {
             ..sum
         })
     }
-}
-
-/// The readers of counters mostly share the names.
-fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
-    Arc::ptr_eq(a, b) || a == b
 }
 
 fn source(from: RawSource) -> Source {

@@ -10,10 +10,11 @@ use super::{
     flow::Flow,
     hash::NumberMap,
     history::{Average, Series},
-    memory::{Ended, Memory, Region, Regions},
+    memory::{Memory, Region},
     meter::Meter,
     names,
     qp::Owner,
+    reused::{self, Reused},
     tcp::Tcp,
 };
 use crate::{
@@ -82,7 +83,8 @@ pub(super) struct Processes {
     by_start: NumberMap<(u32, u64), u64>,
     by_kernel_name: HashMap<Arc<str>, u64>,
     wanted: Vec<u32>,
-    regions: Regions,
+    /// Memory regions by the address of their `struct ib_mr`, which no two of any device have at one time.
+    regions: Reused<u64, Region>,
     /// Processes whose name changed since the last snapshot.
     pub(super) renamed: BTreeSet<u64>,
     last_uid: u64,
@@ -438,12 +440,12 @@ impl Processes {
         }
     }
 
-    pub(super) fn registers(&mut self, object: u64, region: Region) {
+    pub(super) fn registers(&mut self, object: u64, region: Region, ts_ns: u64) {
         // The address had a region whose end was lost, or is told later.
-        if let Some(lost) = self.regions.insert(object, region) {
-            self.remember(lost, -1, region.since_ns);
+        if let Some(lost) = reused::give(&mut self.regions, object, region, ts_ns) {
+            self.remember(lost, -1, ts_ns);
         }
-        self.remember(region, 1, region.since_ns);
+        self.remember(region, 1, ts_ns);
     }
 
     /// A region was deregistered, by a call from `call_ns` to `ts_ns`; `told`: what the record says of it.
@@ -454,10 +456,10 @@ impl Processes {
         (call_ns, ts_ns): (u64, u64),
         told: Region,
     ) -> Option<u64> {
-        let region = match self.regions.remove(object, call_ns) {
-            Ended::Seen(region) => region,
-            Ended::Replaced => return told.bytes,
-            Ended::Unseen => told,
+        let region = match reused::end(&mut self.regions, object, call_ns) {
+            Some((region, true)) => region,
+            Some((_, false)) => return told.bytes,
+            None => told,
         };
         self.remember(region, -1, ts_ns);
         told.bytes.or(region.bytes)

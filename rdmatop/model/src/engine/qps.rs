@@ -449,12 +449,6 @@ impl Qps {
         }
     }
 
-    /// QPs whose slot has not been read for the last time.
-    pub(super) fn in_slots(&self) -> Vec<u64> {
-        let kept = self.iter().filter(|qp| qp.slot == Slot::Held);
-        kept.map(Qp::uid).collect()
-    }
-
     fn remove(&mut self, uid: u64) {
         let before = self.all.get(uid).and_then(|qp| qp.before);
         // An earlier QP of its number is kept longer while its last counts are not in, and must still be

@@ -304,13 +304,12 @@ impl Machine {
         let region = Region {
             process: owner.process,
             bytes: size,
-            since_ns: prefix.ts_ns,
         };
         attribute(&mut event, owner, prefix);
         match kind {
             EventKind::MrReg => {
                 event.bytes = size;
-                self.processes.registers(prefix.object, region);
+                self.processes.registers(prefix.object, region, prefix.ts_ns);
             }
             EventKind::MrDereg if prefix.rc >= 0 => {
                 let call = (call_ns(prefix), prefix.ts_ns);

@@ -7,7 +7,6 @@ use std::{
 
 use super::{
     devices::Devices,
-    devx::Devx,
     flow::Flow,
     groups::Groups,
     machine::Machine,
@@ -86,7 +85,7 @@ impl Rows {
         &self,
         machine: &mut Machine,
         groups: &Groups,
-        (shares, (makers, devx)): (&BTreeMap<u64, Share>, (&Makers, &Devx)),
+        (shares, makers): (&BTreeMap<u64, Share>, &Makers<'_>),
         counts_verbs: bool,
         Sweeps { now_ns, fresh, .. }: Sweeps,
     ) -> Vec<ProcessRow> {
@@ -137,7 +136,7 @@ impl Rows {
             if is_program {
                 let told = (&*process).into();
                 row.unlisted = unlisted;
-                row.is_of_devx(devx.rows(process.uid, devices, makers.saw_each_of(told)));
+                row.is_of_devx(makers.devx.rows(process.uid, devices, makers.saw_each_of(told)));
             }
             row.hw_counters = groups.rows(process.uid, devices, now_ns);
             rows.push(row);

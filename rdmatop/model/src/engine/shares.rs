@@ -171,7 +171,7 @@ impl Shares {
         &mut self,
         (devices, ports, qps): (&[DeviceRow], &[PortRow], &[Arc<QpRow>]),
         processes: &Processes,
-        makers: &Makers,
+        makers: &Makers<'_>,
         programs: &Programs,
         losses: &Losses,
         now_ns: u64,

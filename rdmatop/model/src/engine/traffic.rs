@@ -13,7 +13,7 @@ use super::{
     machine::{Machine, credit, sums},
     meter::{MIN_INTERVAL_NS, is_stale},
     no_slot::NoSlot,
-    qp::{Key, Owner, Slot},
+    qp::{Key, Owner, Qp, Slot},
     qps::{QpRef, Qps},
 };
 use crate::{
@@ -236,10 +236,10 @@ impl Traffic {
             slot_use.sweep == sweep
         });
         // Also slots that only a record has named.
-        for uid in qps.in_slots() {
-            if !held.contains(&uid) {
-                qps.left_slot(uid);
-            }
+        let is_left = |qp: &&Qp| qp.slot == Slot::Held && !held.contains(&qp.uid());
+        let left: Vec<u64> = qps.iter().filter(is_left).map(Qp::uid).collect();
+        for uid in left {
+            qps.left_slot(uid);
         }
     }
 

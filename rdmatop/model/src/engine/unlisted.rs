@@ -105,28 +105,26 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
 }
 
 /// The calls that make objects past the kernel.
-#[derive(Debug, Default)]
-pub(super) struct Makers {
+#[derive(Debug)]
+pub(super) struct Makers<'a> {
     /// Since when each call is seen; `None` while calls are not seen.
     pub(super) since_ns: Option<u64>,
     /// The processes that made objects of which no record tells what they are, or changed something of which
     /// none tells where, and in how many calls.
     pub(super) made: BTreeMap<u64, u64>,
-    /// The devices on which queue pairs may be in other states than records say; 0: any.
-    modified: BTreeSet<u64>,
     /// The processes with objects through which data can move, and the devices of these; 0: not known.
     pub(super) carriers: BTreeSet<(u64, u64)>,
-    /// The processes that made objects, of whatever kind they say.
-    pub(super) all: BTreeSet<u64>,
     /// The processes that destroyed objects of which no record tells.
     destroyed: BTreeSet<u64>,
+    /// What records tell of the objects.
+    pub(super) devx: &'a Devx,
 }
 
-impl Makers {
+impl<'a> Makers<'a> {
     /// Collects who has made objects so far, and since when each call is seen.
     pub(super) fn seen(
         verbs: &Verbs,
-        devx: &mut Devx,
+        devx: &'a mut Devx,
         processes: &Processes,
         programs: &Programs,
         losses: &Losses,
@@ -151,10 +149,9 @@ impl Makers {
         Self {
             since_ns: since_ns.max(since_ns.and(losses.calls_ns)),
             made,
-            modified: devx.modified.clone(),
             destroyed: destroyed.into_keys().collect(),
             carriers: devx.take_carriers().into_iter().collect(),
-            all: devx.makers(),
+            devx,
         }
     }
 
@@ -171,7 +168,7 @@ impl Makers {
 
     /// Whether queue pairs of a device may be in other states than records say.
     pub(super) fn modified_some_of(&self, device: &DeviceRow) -> bool {
-        let modified = [0, device.uid].iter().any(|uid| self.modified.contains(uid));
+        let modified = [0, device.uid].iter().any(|uid| self.devx.modified.contains(uid));
         modified && device.may_hide_qps()
     }
 

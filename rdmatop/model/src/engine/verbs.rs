@@ -8,10 +8,11 @@ use std::{
 use foldhash::fast::FixedState;
 use rdmatop_base::turns::in_turn;
 use rdmatop_common::{
-    counters::{HIST_BUCKETS, VerbKey, VerbStats},
+    counters::{VerbKey, VerbStats},
     event::VerbRecord,
     verb,
 };
+use zerocopy::FromZeros as _;
 
 use super::{
     driver_verbs,
@@ -89,24 +90,12 @@ impl Calls {
         self.made.read(made, at_ns, Width::Bits64);
         self.errors.read(errors, at_ns, Width::Bits64);
     }
-
-    /// Notes that no call was counted up to `at_ns`.
-    fn stands_still(&mut self, at_ns: u64) {
-        self.made.add(0, at_ns);
-        self.errors.add(0, at_ns);
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Errno {
     raw: u64,
     before: u64,
-}
-
-impl Errno {
-    fn count(self) -> u64 {
-        self.raw.saturating_sub(self.before)
-    }
 }
 
 /// All calls.
@@ -125,14 +114,6 @@ pub(super) struct Verbs {
 
 /// Processes that one round asks about.
 const ASKED: usize = 64;
-
-const ZERO: VerbStats = VerbStats {
-    calls: 0,
-    errors: 0,
-    ns: 0,
-    max_ns: 0,
-    hist: [0; HIST_BUCKETS],
-};
 
 impl Verbs {
     /// Folds the verb counters in.
@@ -156,7 +137,7 @@ impl Verbs {
         let only = sample.calls_only.iter().map(|(key, calls)| {
             let stats = VerbStats {
                 calls: *calls,
-                ..ZERO
+                ..VerbStats::new_zeroed()
             };
             (*key, stats, true)
         });
@@ -212,7 +193,8 @@ impl Verbs {
             // Of what is left out it is known that it stands still. The others were read at this very time
             // already.
             faults.entry(calls.process).or_default();
-            calls.stands_still(sample.mono_ns);
+            calls.made.add(0, sample.mono_ns);
+            calls.errors.add(0, sample.mono_ns);
         }
         for (process, faults) in faults {
             if let Some(process) = processes.get_mut(process) {
@@ -240,7 +222,7 @@ impl Verbs {
         if let Some(row) = self.rows.get_mut(&key).filter(|row| row.process == process) {
             let delta = stats.errors.checked_sub(row.raw.errors).unwrap_or(stats.errors);
             if stats.calls < row.raw.calls {
-                row.before = ZERO;
+                row.before = VerbStats::new_zeroed();
             }
             row.raw = *stats;
             row.read(at_ns);
@@ -251,7 +233,7 @@ impl Verbs {
             .rows
             .remove(&key)
             .filter(|last| last.raw.calls <= stats.calls);
-        let before = last.as_ref().map_or(ZERO, |last| last.raw);
+        let before = last.as_ref().map_or_else(VerbStats::new_zeroed, |last| last.raw);
         let mut row = Calls::new(process, stats, &before, at_ns);
         row.errnos = last.map(|last| last.errnos).unwrap_or_default();
         for errno in row.errnos.values_mut() {
@@ -315,7 +297,7 @@ impl Verbs {
             let errnos: Vec<(u32, u64)> = calls
                 .errnos
                 .iter()
-                .map(|(errno, count)| (*errno, count.count()))
+                .map(|(errno, count)| (*errno, count.raw.saturating_sub(count.before)))
                 .filter(|(_, count)| *count > 0)
                 .collect();
             // That verb is a wait: its duration says nothing about the kernel.

@@ -9,7 +9,7 @@ use super::Traffic;
 use super::{History, Recent};
 use crate::{
     ib::{PhysState, PortState},
-    input::{NetdevDown, PcieLink, PortGid},
+    input::{Bond, NetdevDown, PcieLink, PortGid},
     value::{Counter, Shared, Source},
 };
 
@@ -179,67 +179,6 @@ pub struct Hidden {
     pub what: Quantity,
     /// The reason in one sentence.
     pub why: &'static str,
-}
-
-/// The bond over which a port sends and receives (RoCE LAG).
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bond {
-    /// How the bond spreads what it sends: `802.3ad`, `balance-xor`, `active-backup`.
-    pub mode: Option<Arc<str>>,
-    /// Its network devices, which have the links and the byte counters.
-    pub members: Arc<[Member]>,
-}
-
-impl Bond {
-    /// Whether one member carries all traffic, and the others wait for it to fail.
-    pub fn is_active_backup(&self) -> bool {
-        self.mode.as_deref() == Some("active-backup")
-    }
-
-    /// The members whose links are up.
-    pub fn up(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|member| member.up == Some(true))
-    }
-
-    /// How many of its links are up: `1/2`, or `?/2` where one's state is not known.
-    pub fn links_up(&self) -> String {
-        let are_known = self.members.iter().all(|member| member.up.is_some());
-        let up = if are_known {
-            self.up().count().to_string()
-        } else {
-            "?".to_owned()
-        };
-        format!("{up}/{}", self.members.len())
-    }
-
-    /// What the bond can carry, bits/s: the sum of the members that are up, or for active-backup the fastest
-    /// of them. `None` if the rate of a member that is up is not known.
-    pub fn rate_bps(&self) -> Option<u64> {
-        let rates: Vec<u64> = self.up().map(|member| member.rate_bps).collect::<Option<_>>()?;
-        if self.is_active_backup() {
-            rates.into_iter().max()
-        } else {
-            (!rates.is_empty()).then(|| rates.iter().sum())
-        }
-    }
-}
-
-/// A network device of a [`Bond`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Member {
-    /// Name of the network device.
-    pub name: Arc<str>,
-    /// Whether its link is up and in the aggregate of the bond; `None` when that could not be read.
-    pub up: Option<bool>,
-    /// Its link is up, and it is outside of the aggregate (LACP).
-    #[serde(skip)]
-    pub outside: bool,
-    /// The member's speed, bits/s.
-    pub rate_bps: Option<u64>,
-    /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included.
-    pub tx_bytes: Option<Counter>,
-    /// Bytes received, read as `tx_bytes`.
-    pub rx_bytes: Option<Counter>,
 }
 
 /// A port of a device, as the views show it.

@@ -9,28 +9,31 @@ use rdmatop_base::text;
 #[cfg(doc)]
 use super::ProcessRow;
 
-macro_rules! kinds {
-    ($($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
-        /// The kind of an object that a program makes past ib_core, by the opcode of the command that makes
-        /// it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-        pub enum DevxKind {
+/// Makes an enumeration of a table of kinds, each with its name.
+macro_rules! named_kinds {
+    ($(#[$of:meta])* $type:ident: $($(#[$about:meta])* $kind:ident = $name:literal,)*) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+        pub enum $type {
             $($(#[$about])* #[serde(rename = $name)] $kind,)*
         }
 
-        impl DevxKind {
-            /// Every kind, in the order of its numbers.
+        impl $type {
+            /// Every kind, in the order of their numbers.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
 
-            /// Its name in JSON and in events.
+            /// The name in JSON, events and filters.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
         }
     };
 }
+pub(crate) use named_kinds;
 
-kinds! {
+named_kinds! {
+    /// The kind of an object that a program makes past ib_core, by the opcode of the command that makes it.
+    DevxKind:
     /// A queue pair.
     Qp = "qp",
     /// A target of dynamically connected queue pairs.

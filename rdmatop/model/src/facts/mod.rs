@@ -22,11 +22,11 @@ use crate::{
     watched::Picture,
 };
 
+pub use crate::input::{Bond, Member};
 pub use bound::{Bound, GpuUse};
 pub(crate) use devices::may_go_round;
-pub use devices::{
-    Bond, DeviceRow, DeviceState, Gauge, Hidden, Member, NamedCounter, PortRow, Quantity, may_hide_qps,
-};
+pub use devices::{DeviceRow, DeviceState, Gauge, Hidden, NamedCounter, PortRow, Quantity, may_hide_qps};
+pub(crate) use devx::named_kinds;
 pub use devx::{DevxCounts, DevxKind, DevxObjects};
 pub use processes::{CounterGroup, Mappings, ProcessRow, Recent, TcpTraffic, Unlisted};
 pub(crate) use qps::numbered;

@@ -95,6 +95,11 @@ pub struct ProcessRow {
 }
 
 impl ProcessRow {
+    /// Its container, pod or job, unless a user may have made that up.
+    pub fn job(&self) -> Option<&Arc<str>> {
+        self.workload.as_ref().filter(|_| !self.workload_claimed)
+    }
+
     /// Takes over what it made past the kernel. A device on which it has queue pairs of its own making is one
     /// of its devices.
     pub(crate) fn is_of_devx(&mut self, objects: Option<Vec<DevxObjects>>) {

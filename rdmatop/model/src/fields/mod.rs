@@ -180,14 +180,6 @@ pub struct Field<R: 'static> {
     pub get: Get<R>,
 }
 
-impl<R> Clone for Field<R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R> Copy for Field<R> {}
-
 /// Makes a setter for each of these members of [`Meta`].
 macro_rules! setters {
     ($($name:ident: $type:ty,)*) => {$(

@@ -46,7 +46,7 @@ pub fn shared_port(facts: &Facts) -> Option<String> {
         let users = rows.filter(|row| row.qps > 0 || row.unlisted_qps().next().is_some());
         let users = users.filter(|row| row.devices.contains(&port.device));
         let jobs = users.filter_map(|row| {
-            let job = row.workload.as_ref().filter(|_| !row.workload_claimed);
+            let job = row.job();
             Some((
                 (job, job.is_none().then_some(row.uid)),
                 format!("PID {}", row.pid?),

@@ -8,6 +8,7 @@ use super::ReadAt;
 use crate::{
     cause::Cause,
     ib::{Gid, PhysState, PortState, QpType},
+    value::Counter,
 };
 
 /// One reading of every device.
@@ -217,7 +218,7 @@ pub struct PortReading {
     /// Network device name.
     pub netdev: Option<String>,
     /// If the network device is a bond: what the bond consists of.
-    pub bond: Option<BondReading>,
+    pub bond: Option<Bond>,
     /// Network device MTU, bytes.
     pub netdev_mtu: Option<u32>,
     /// Why the network device carries nothing.
@@ -243,26 +244,66 @@ pub enum NetdevDown {
     NoCarrier,
 }
 
-/// The bond over which a port sends and receives.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BondReading {
-    /// How the bond spreads what it sends, as the kernel names it: `802.3ad`, `active-backup`.
-    pub mode: Option<String>,
-    /// The bond's network devices.
-    pub members: Vec<MemberReading>,
+/// The bond over which a port sends and receives (RoCE LAG).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Bond {
+    /// How the bond spreads what it sends, as the kernel names it: `802.3ad`, `balance-xor`, `active-backup`.
+    pub mode: Option<Arc<str>>,
+    /// Its network devices, which have the links and the byte counters.
+    pub members: Vec<Member>,
 }
 
-/// A network device of a bond. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemberReading {
-    /// Its name, as the kernel has it.
-    pub name: String,
-    /// Whether its link is up, and in the aggregate of its bond where that speaks LACP.
+impl Bond {
+    /// Whether one member carries all traffic, and the others wait for it to fail.
+    pub fn is_active_backup(&self) -> bool {
+        self.mode.as_deref() == Some("active-backup")
+    }
+
+    /// The members whose links are up.
+    pub fn up(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.up == Some(true))
+    }
+
+    /// How many of its links are up: `1/2`, or `?/2` where one's state is not known.
+    pub fn links_up(&self) -> String {
+        let are_known = self.members.iter().all(|member| member.up.is_some());
+        let up = if are_known {
+            self.up().count().to_string()
+        } else {
+            "?".to_owned()
+        };
+        format!("{up}/{}", self.members.len())
+    }
+
+    /// What the bond can carry, bits/s: the sum of the members that are up, or for active-backup the fastest
+    /// of them. `None` if the rate of a member that is up is not known.
+    pub fn rate_bps(&self) -> Option<u64> {
+        let rates: Vec<u64> = self.up().map(|member| member.rate_bps).collect::<Option<_>>()?;
+        if self.is_active_backup() {
+            rates.into_iter().max()
+        } else {
+            (!rates.is_empty()).then(|| rates.iter().sum())
+        }
+    }
+}
+
+/// A network device of a [`Bond`]. Its counters are among those of the port, as `eth0:tx_bytes_phy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Member {
+    /// Its name, safe to print.
+    pub name: Arc<str>,
+    /// Whether its link is up, and in the aggregate of its bond where that speaks LACP; `None` when that
+    /// could not be read.
     pub up: Option<bool>,
     /// Its link is up, and it is outside of that aggregate: the bond does not send by it.
+    #[serde(skip)]
     pub outside: bool,
     /// Speed, bits/s.
     pub rate_bps: Option<u64>,
+    /// Bytes sent on its wire, by its driver's counter: RDMA and IP, headers included. The engine sets it.
+    pub tx_bytes: Option<Counter>,
+    /// Bytes received, as `tx_bytes`.
+    pub rx_bytes: Option<Counter>,
 }
 
 /// An entry of a port's GID table that is set.

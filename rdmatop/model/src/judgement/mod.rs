@@ -56,7 +56,7 @@ pub struct Judgement {
     pub probes: [usize; 4],
     /// For each process with stuck QPs, by its uid: how many QPs are stuck, and the reason of the first; a
     /// failed QP comes before one that only waits.
-    by_process: Arc<BTreeMap<u64, (u64, Stuck)>>,
+    by_process: BTreeMap<u64, (u64, Stuck)>,
     /// How many of `rows.waiting` are stuck at the snapshot's time.
     stuck: usize,
     rows: Arc<Rows>,
@@ -183,10 +183,7 @@ impl Judgement {
         let kept = kept.map(|(_, judgement)| judgement);
         let rows = kept.map_or_else(|| Arc::new(Rows::of(&facts.qps)), |kept| Arc::clone(&kept.rows));
         let stuck = rows.stuck_at(facts.mono_ns);
-        let by_process = match kept {
-            Some(kept) if kept.stuck == stuck => Arc::clone(&kept.by_process),
-            _ => Arc::new(rows.by_process(stuck)),
-        };
+        let by_process = rows.by_process(stuck);
         let mut probes = [0; 4];
         for probe in &facts.health.probes {
             probes[match probe.verdict {

@@ -126,10 +126,6 @@ pub(super) fn count(all: &mut BTreeMap<u64, Counted>, qp: &QpRow) {
     }
 }
 
-fn by_uid(processes: &[ProcessRow]) -> BTreeMap<u64, &ProcessRow> {
-    processes.iter().map(|process| (process.uid, process)).gather()
-}
-
 /// Whether probes on programs count the work requests of a device, or would count them if they were not off.
 pub(super) fn is_probed(health: &Health, device: &DeviceRow) -> bool {
     health.ebpf.is_on() && health.uprobes.is_some() && !device.followed
@@ -146,7 +142,8 @@ pub(super) fn not_probed(
     const WHAT: Quantity = Quantity::WorkRequests;
     let none = Counted::default();
     let counted = rows.counted.get(&device.uid).unwrap_or(&none);
-    let processes = by_uid(&facts.processes);
+    let processes = facts.processes.iter().map(|process| (process.uid, process));
+    let processes: BTreeMap<u64, &ProcessRow> = processes.gather();
     let mut plain = 0;
     let mut others: Vec<(&'static Reason, u64)> = Vec::new();
     for ((kernel, uid), qps) in &counted.silent {
@@ -194,71 +191,42 @@ fn own_reason(
     bypassed(device, process).or_else(|| report.pid.is_some().then_some(&NO_PROBE))
 }
 
-/// What is needed to say which quantities of a QP are unknown, and why; made once for all QPs.
-struct QpUnknowns<'a> {
-    health: &'a Health,
-    devices: BTreeMap<u64, (&'a DeviceRow, Option<Cause>)>,
-    processes: BTreeMap<u64, &'a ProcessRow>,
-    /// Why the QPs of an unknown device are not counted.
-    nowhere: Option<Cause>,
-    /// Some QPs found no slot.
-    short: bool,
-}
-
-impl<'a> QpUnknowns<'a> {
-    fn of(facts: &'a Facts) -> Self {
-        let health = &facts.health;
-        let devices = facts.devices.iter();
-        Self {
-            health,
-            devices: devices
-                .map(|device| (device.uid, (device, why_uncounted(health, Some(device)))))
-                .collect(),
-            processes: by_uid(&facts.processes),
-            nowhere: why_uncounted(health, None),
-            short: health
-                .losses
-                .iter()
-                .any(|loss| matches!(loss.at, "slot" | "place") && loss.count > 0),
-        }
+/// What is unknown of a QP, and why: either everything about work requests, or some quantities. What will be
+/// known with the next reading is not among them.
+fn unknown_of(facts: &Facts, qp: &QpRow) -> Vec<(Quantity, Cause)> {
+    const WHAT: Quantity = Quantity::WorkRequests;
+    let health = &facts.health;
+    let device = facts.devices.iter().find(|row| Some(row.uid) == qp.device_uid);
+    let lost = |at: &str| health.losses.iter().any(|loss| loss.at == at && loss.count > 0);
+    let of_all = if !says_nothing(&qp.traffic) {
+        None
+    } else if qp.uncounted {
+        Some(NO_SLOT.cause(WHAT, device))
+    } else if let Some(cause) = why_uncounted(health, device) {
+        let process = facts.processes.iter().find(|row| Some(row.uid) == qp.process_uid);
+        let own = device.and_then(|on| own_reason(health, on, qp.kernel, process));
+        Some(own.map_or(cause, |own| own.cause(WHAT, device)))
+    } else {
+        (lost("slot") || lost("place")).then(|| MAYBE_NO_SLOT.cause(WHAT, device))
+    };
+    if let Some(cause) = of_all {
+        return vec![(WHAT, cause)];
     }
-
-    /// What is unknown of a QP, and why: either everything about work requests, or some quantities. What will
-    /// be known with the next reading is not among them.
-    fn of_qp(&self, qp: &QpRow) -> Vec<(Quantity, Cause)> {
-        const WHAT: Quantity = Quantity::WorkRequests;
-        let known = qp.device_uid.and_then(|uid| self.devices.get(&uid));
-        let device = known.map(|(device, _)| *device);
-        let process = qp.process_uid.and_then(|uid| self.processes.get(&uid).copied());
-        let of_all = match known {
-            _ if !says_nothing(&qp.traffic) => None,
-            _ if qp.uncounted => Some(NO_SLOT.cause(WHAT, device)),
-            None => self.nowhere.clone(),
-            Some((_, None)) => self.short.then(|| MAYBE_NO_SLOT.cause(WHAT, device)),
-            Some((on, Some(cause))) => Some(
-                own_reason(self.health, on, qp.kernel, process)
-                    .map_or_else(|| cause.clone(), |own| own.cause(WHAT, device)),
-            ),
-        };
-        if let Some(cause) = of_all {
-            return vec![(WHAT, cause)];
-        }
-        let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
-        if posted.any(|counter| counter.source == Source::Uprobe) {
-            let becomes = Quantity::Completions;
-            return vec![(becomes, ONLY_POSTS.cause(becomes, device))];
-        }
-        let hidden = device.map_or(&[][..], |device| device.hidden).iter();
-        let cause = |hidden: &Hidden| {
-            Obstacle::new(CauseId::NotInDriver, hidden.why, "").takes(hidden.what.name(), concerns(device))
-        };
-        hidden.map(|hidden| (hidden.what, cause(hidden))).collect()
+    let mut posted = [qp.traffic.tx_wr, qp.traffic.rx_wr_posted].into_iter().flatten();
+    if posted.any(|counter| counter.source == Source::Uprobe) {
+        let becomes = Quantity::Completions;
+        return vec![(becomes, ONLY_POSTS.cause(becomes, device))];
     }
+    let hidden = device.map_or(&[][..], |device| device.hidden).iter();
+    let cause = |hidden: &Hidden| {
+        Obstacle::new(CauseId::NotInDriver, hidden.why, "").takes(hidden.what.name(), concerns(device))
+    };
+    hidden.map(|hidden| (hidden.what, cause(hidden))).collect()
 }
 
 /// What is unknown of a QP, and why: either everything about work requests, or some quantities.
 pub fn why_qp_is_unknown(facts: &Facts, qp: &QpRow) -> Vec<Cause> {
-    let unknown = QpUnknowns::of(facts).of_qp(qp);
+    let unknown = unknown_of(facts, qp);
     unknown.into_iter().map(|(_, cause)| cause).collect()
 }
 
@@ -295,10 +263,9 @@ impl Serialize for QpsWritten<'_> {
             #[serde(serialize_with = "ids")]
             unknown: Vec<(Quantity, Cause)>,
         }
-        let known = QpUnknowns::of(self.0);
         let mut rows = serializer.serialize_seq(Some(self.0.qps.len()))?;
         for row in &self.0.qps {
-            let unknown = known.of_qp(row);
+            let unknown = unknown_of(self.0, row);
             rows.serialize_element(&Row { row, unknown })?;
         }
         rows.end()

@@ -9,6 +9,7 @@ use crate::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     facts::{DeviceRow, Facts, Quantity},
 };
+use rdmatop_base::text::count;
 
 /// A quantity of a device that cannot be observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,11 +27,8 @@ pub struct Unobserved {
 impl Unobserved {
     /// The quantity and the reason.
     pub fn what(&self) -> String {
-        let part = match self.qps {
-            Some(1) => " of 1 QP".to_owned(),
-            Some(qps) => format!(" of {qps} QPs"),
-            None => String::new(),
-        };
+        let part = self.qps.map(|qps| format!(" of {}", count(qps, "QP")));
+        let part = part.unwrap_or_default();
         format!("{}{part}: {}", self.what.name(), sentence(&self.cause))
     }
 

@@ -13,10 +13,9 @@ use crate::engine::{Engine, EngineConfig};
 use crate::findings::FindingId;
 use crate::ib::{Gid, PhysState, PortState, QpState};
 use crate::input::{
-    BondReading, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts,
-    Input, LockedMemory, MemberReading, NetdevDown, NetnsReading, Now, PortGid, PortReading, ProbeVerdict,
-    ProcessFacts, PsnReading, RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample,
-    Verdict,
+    Bond, DataPaths, DeviceReading, DevicesSample, EbpfReport, EbpfState, HealthSample, HostFacts, Input,
+    LockedMemory, Member, NetdevDown, NetnsReading, Now, PortGid, PortReading, ProbeVerdict, ProcessFacts,
+    PsnReading, RawReading, RawSource, ReadAt, SlotsSample, TcpSample, TcpTotals, VerbsSample, Verdict,
 };
 use crate::snapshot::{Snapshot, may_hide_qps};
 
@@ -276,14 +275,14 @@ impl Machine {
     pub fn bond(&mut self, nic: usize, links: [&str; 2], gb: u64) {
         let port = &mut self.nics[nic].reading.ports[0];
         port.netdev = Some("bond0".to_owned());
-        port.bond = Some(BondReading {
-            mode: Some("802.3ad".to_owned()),
+        port.bond = Some(Bond {
+            mode: Some("802.3ad".into()),
             members: links
-                .map(|name| MemberReading {
-                    name: name.to_owned(),
+                .map(|name| Member {
+                    name: name.into(),
                     up: Some(true),
-                    outside: false,
                     rate_bps: Some(gb * S),
+                    ..Member::default()
                 })
                 .into(),
         });

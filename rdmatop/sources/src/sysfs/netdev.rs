@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::root::{Root, is_component};
 use rdmatop_base::text;
-use rdmatop_model::input::{BondReading, MemberReading, NetdevDown};
+use rdmatop_model::input::{Bond, Member, NetdevDown};
 
 /// The directory of a network device; `None` for a name that cannot be one.
 fn netdev(root: &Root, name: &str) -> Option<PathBuf> {
@@ -41,7 +41,7 @@ pub fn netdev_pfc(root: &Root, name: &str) -> Option<Vec<u8>> {
 
 /// The bond of this name (Documentation/networking/bonding.rst), with its members in the order in which they
 /// were added, their names safe to print; `None` for any other network device.
-pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
+pub fn netdev_bond(root: &Root, name: &str) -> Option<Bond> {
     let dir = netdev(root, name)?.join("bonding");
     let members = root.line(&dir.join("slaves"))?;
     // As `802.3ad 4`.
@@ -60,8 +60,8 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
         };
         let own = root.number(&dir.join("bonding_slave/ad_aggregator_id"));
         let outside = link == Some(true) && aggregate.zip(own).is_some_and(|(all, own)| all != own);
-        Some(MemberReading {
-            name: text::sanitize(name.as_bytes()),
+        Some(Member {
+            name: text::sanitize(name.as_bytes()).into(),
             up: link.map(|up| up && !outside),
             outside,
             // In Mb/s; a driver that does not know says -1, or 0, or the largest number.
@@ -69,10 +69,11 @@ pub fn netdev_bond(root: &Root, name: &str) -> Option<BondReading> {
                 .number(&dir.join("speed"))
                 .filter(|speed| (1..u64::from(u32::MAX)).contains(speed))
                 .map(|speed| speed * 1_000_000),
+            ..Member::default()
         })
     };
-    Some(BondReading {
-        mode,
+    Some(Bond {
+        mode: mode.map(Into::into),
         members: members.split_whitespace().filter_map(member).collect(),
     })
 }

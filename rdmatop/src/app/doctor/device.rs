@@ -6,7 +6,7 @@ use super::{pci, read};
 use rdmatop_base::ib::{PhysState, PortState};
 use rdmatop_base::text;
 use rdmatop_doctor::facts::{Device, Lossless, Member, Netdev, Port, Reading};
-use rdmatop_model::input::{MemberReading, PortGid};
+use rdmatop_model::input::{self, PortGid};
 use rdmatop_sources::{
     dcb::{self, Dcb},
     netlink::{client::Nldev, name::Name},
@@ -177,11 +177,11 @@ fn netdev(root: &Root, name: &str) -> Netdev {
         .as_ref()
         .is_some_and(|bond| bond.mode.as_deref() == Some("active-backup"));
     let members = bond.map(|bond| bond.members).unwrap_or_default();
-    let member = |member: MemberReading| Member {
-        lossless: lossless(root, &member.name, &root.sys("class/net").join(&member.name)),
+    let member = |member: input::Member| Member {
+        lossless: lossless(root, &member.name, &root.sys("class/net").join(&*member.name)),
         up: member.up,
         outside: member.outside,
-        name: member.name,
+        name: member.name.to_string(),
     };
     netdev.members = members.into_iter().map(member).collect();
     // The settings of a bond itself say nothing: its members have them.

@@ -234,7 +234,7 @@ fn is_bonded(root: &Root, dir: &Path) -> bool {
         .filter_map(|master| netdev_bond(root, &master))
         .flat_map(|bond| bond.members)
         .any(|member| {
-            let function = root.sys("class/net").join(&member.name).join("device");
+            let function = root.sys("class/net").join(&*member.name).join("device");
             function.join("infiniband").is_dir() && own.is_some() && card(&function) == own
         })
 }

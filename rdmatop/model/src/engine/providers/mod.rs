@@ -114,19 +114,19 @@ impl Provider {
 
     /// What no program can see of this driver's work requests, and why.
     pub(super) fn hidden(self) -> &'static [Hidden] {
+        const fn no(what: Quantity, why: &'static str) -> Hidden {
+            Hidden { what, why }
+        }
         const SIW: &[Hidden] = &[
-            Hidden {
-                what: Quantity::Retransmissions,
-                why: "TCP sends again and does not report it to the driver",
-            },
-            Hidden {
-                what: Quantity::ReceiverWaits,
-                why: "iWARP has none: a message without a receive buffer ends the connection",
-            },
-            Hidden {
-                what: Quantity::Latency,
-                why: "no program times them with this driver",
-            },
+            no(
+                Quantity::Retransmissions,
+                "TCP sends again and does not report it to the driver",
+            ),
+            no(
+                Quantity::ReceiverWaits,
+                "iWARP has none: a message without a receive buffer ends the connection",
+            ),
+            no(Quantity::Latency, "no program times them with this driver"),
         ];
         match self {
             Self::Siw => SIW,

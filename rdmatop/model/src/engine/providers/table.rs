@@ -125,36 +125,27 @@ impl Entry {
         (self.unit == Unit::Words).then_some(4)
     }
 
-    pub(super) const fn is(self, role: Role) -> Self {
-        Self {
-            role: Some(role),
-            ..self
-        }
+    pub(super) const fn is(mut self, role: Role) -> Self {
+        self.role = Some(role);
+        self
     }
 
     /// Of a role that a better way may have.
-    pub(super) const fn else_is(self, role: Role) -> Self {
-        Self {
-            role: Some(role),
-            way: 1,
-            ..self
-        }
+    pub(super) const fn else_is(mut self, role: Role) -> Self {
+        self.way = 1;
+        self.is(role)
     }
 
     /// It goes on at 0 after 2^32 - 1.
-    pub(super) const fn wraps(self) -> Self {
-        Self {
-            width: Width::Bits32,
-            ..self
-        }
+    pub(super) const fn wraps(mut self) -> Self {
+        self.width = Width::Bits32;
+        self
     }
 
     /// It has so many bits and stays at its largest value.
-    pub(super) const fn stops(self, bits: u32) -> Self {
-        Self {
-            width: Width::StopsAt((1 << bits) - 1),
-            ..self
-        }
+    pub(super) const fn stops(mut self, bits: u32) -> Self {
+        self.width = Width::StopsAt((1 << bits) - 1);
+        self
     }
 }
 

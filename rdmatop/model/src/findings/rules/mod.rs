@@ -4,18 +4,14 @@ mod far;
 mod flaps;
 mod growth;
 mod headroom;
-mod idle;
 mod lag;
 mod latency;
 mod link;
 mod loss;
-mod mappings;
-mod memory;
 mod nic;
 mod objects;
 mod pauses;
 mod qps;
-mod queue;
 mod rails;
 mod receiver;
 mod requests;
@@ -109,10 +105,7 @@ impl<'a> RuleContext<'a> {
     /// and runs the program of a user with a library of collectives or is connected to a user's QP on
     /// `device_uid`.
     fn ranks_behind(&self, device_uid: u64, users: &[&ProcessRow]) -> Vec<&'a ProcessRow> {
-        fn job_of(row: &ProcessRow) -> Option<&str> {
-            row.workload.as_deref().filter(|_| !row.workload_claimed)
-        }
-        let jobs: BTreeSet<_> = users.iter().filter_map(|row| job_of(row)).gather();
+        let jobs: BTreeSet<_> = users.iter().filter_map(|row| row.job()).gather();
         if jobs.is_empty() {
             return Vec::new();
         }
@@ -126,12 +119,12 @@ impl<'a> RuleContext<'a> {
             is_zero(traffic.tx_bytes) && is_zero(traffic.rx_bytes) && growing(traffic.tx_wr).is_none()
         };
         let is_like = |row: &ProcessRow, user: &ProcessRow| {
-            row.comm == user.comm && is_collective(row) && is_collective(user) && job_of(row) == job_of(user)
+            row.comm == user.comm && is_collective(row) && is_collective(user) && row.job() == user.job()
         };
         let connected = self.connected_to(device_uid, &user_uids);
         live(self.facts)
             .filter(|row| row.qps > 0 && !user_uids.contains(&row.uid) && is_still(row))
-            .filter(|row| job_of(row).is_some_and(|job| jobs.contains(job)))
+            .filter(|row| row.job().is_some_and(|job| jobs.contains(job)))
             .filter(|row| users.iter().any(|user| is_like(row, user)) || connected.contains(&row.uid))
             .collect()
     }
@@ -290,8 +283,8 @@ const RULES: &[Rule] = &[
     Rule::Calls("reg_mr", verbs::churn),
     Rule::Calls("create_qp", verbs::reconnects),
     Rule::Process(objects::leak),
-    Rule::Process(memory::growth),
-    Rule::Process(mappings::nearly_all),
+    Rule::Process(objects::growth),
+    Rule::Process(objects::nearly_all),
     Rule::Whole(headroom::devices),
     Rule::Device(objects::removal),
     Rule::Port(link::state),
@@ -306,7 +299,7 @@ const RULES: &[Rule] = &[
     Rule::Port(link::waits),
     Rule::Port(link::mtu),
     Rule::Whole(link::path_mtu),
-    Rule::Process(queue::full),
+    Rule::Process(qps::full),
     Rule::Process(latency::rises),
     Rule::Port(link::commands),
     Rule::Device(nic::pcie),
@@ -344,20 +337,9 @@ pub(super) fn all(ctx: &RuleContext<'_>) -> Vec<Finding> {
 /// What to do about a device of another network namespace: its commands find it there alone. `sminfo` is not
 /// of them: it names a port of the own namespace.
 fn there(ctx: &RuleContext<'_>, symptom: &Finding) -> Option<NextStep> {
-    const OF_NETNS: [&str; 10] = [
-        "dcb",
-        "ethtool",
-        "iblinkinfo",
-        "ibstat",
-        "ibv_devinfo",
-        "ip",
-        "mlnx_qos",
-        "nft",
-        "rdma",
-        "tc",
-    ];
+    const OF_NETNS: &str = "dcb ethtool iblinkinfo ibstat ibv_devinfo ip mlnx_qos nft rdma tc";
     let mut words = symptom.next.split_whitespace();
-    if !words.any(|word| OF_NETNS.contains(&word)) {
+    if !words.any(|word| OF_NETNS.split(' ').any(|command| command == word)) {
         return None;
     }
     let process = symptom.about.process.and_then(|uid| ctx.process(uid));

@@ -1,10 +1,10 @@
-//! Ports of one driver and link layer compared with each other: a slow one, a hot one, one that gets all
-//! receives.
+//! Ports of one driver and link layer compared with each other: a slow one, a hot one, idle ones, one that
+//! gets all receives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::link::{self, name, who};
-use super::{RuleContext, growing, has_one_of, idle, is_collective};
+use super::{RuleContext, growing, has_one_of, is_collective};
 use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Counter;
@@ -83,12 +83,12 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
 }
 
 /// The rates of some ports in one direction; there is no `Load` if the rate of one is unknown.
-pub(super) struct Load {
-    pub(super) rates: Vec<f64>,
+struct Load {
+    rates: Vec<f64>,
     sum: f64,
     /// Index of the busiest port.
-    pub(super) top: usize,
-    pub(super) bytes: bool,
+    top: usize,
+    bytes: bool,
 }
 
 impl Load {
@@ -126,7 +126,7 @@ impl Load {
         self.rates[self.top] >= least
     }
 
-    pub(super) fn of_port(&self, at: usize) -> String {
+    fn of_port(&self, at: usize) -> String {
         if self.bytes {
             words::bits(self.rates[at])
         } else {
@@ -135,7 +135,7 @@ impl Load {
     }
 
     /// Indices of the idle ports.
-    pub(super) fn idle(&self, share: f64) -> Vec<usize> {
+    fn idle(&self, share: f64) -> Vec<usize> {
         let limit = self.rates[self.top] * share;
         (0..self.rates.len())
             .filter(|at| self.rates[*at] < limit)
@@ -158,17 +158,13 @@ pub(super) fn load(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
             out.push(funnel(ctx, &used, &rx));
         } else if tx.is_worth_a_look(ctx) {
             // If several ports are full, it does not matter that one of them carries more.
-            out.extend(idle::rails(ctx, ports, &tx).or_else(|| hot(ctx, ports)));
+            out.extend(idle(ctx, ports, &tx).or_else(|| hot(ctx, ports)));
         }
     }
 }
 
 /// Indices of the ports that carry nothing either way, and of the others; `None` if receives are not counted.
-pub(super) fn idle_and_used(
-    ctx: &RuleContext<'_>,
-    ports: &[&PortRow],
-    tx: &Load,
-) -> Option<(Vec<usize>, Vec<usize>)> {
+fn idle_and_used(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<(Vec<usize>, Vec<usize>)> {
     let (share, rx) = (ctx.limits.idle_share, received(ports)?);
     let (sends_none, receives_none) = (tx.idle(share), rx.idle(share));
     let is_idle = |at: &usize| sends_none.contains(at) && receives_none.contains(at);
@@ -179,7 +175,7 @@ fn sent(ports: &[&PortRow]) -> Option<Load> {
     Load::of(ports, |port| port.tx_bytes, |port| port.tx_packets)
 }
 
-pub(super) fn received(ports: &[&PortRow]) -> Option<Load> {
+fn received(ports: &[&PortRow]) -> Option<Load> {
     Load::of(ports, |port| port.rx_bytes, |port| port.rx_packets)
 }
 
@@ -194,14 +190,14 @@ fn is_funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> bool {
     spread && rx.is_worth_a_look(ctx) && rx.rates[rx.top] > ctx.limits.funnel_share * rx.sum
 }
 
-pub(super) fn names(ports: &[&PortRow], at: &[usize]) -> String {
+fn names(ports: &[&PortRow], at: &[usize]) -> String {
     let all: Vec<&str> = at.iter().map(|at| &*ports[*at].device).collect();
     text::names(&all)
 }
 
 /// The processes on a port's device that move at least half as much as the busiest, by PID. Equal ranks take
 /// turns at being the busiest, so one maximum would not name them all.
-pub(super) fn movers<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
+fn movers<'a>(ctx: &RuleContext<'a>, port: &PortRow) -> Vec<&'a ProcessRow> {
     let rate = |row: &ProcessRow| {
         let traffic = &row.traffic;
         growing(traffic.tx_bytes).unwrap_or(0.0) + growing(traffic.rx_bytes).unwrap_or(0.0)
@@ -266,8 +262,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     // variable forbids it to use them.
     let of_nccl = |choice: &Choice| choice.name == "NCCL_IB_HCA";
     let may_be_rank = |row: &&ProcessRow| {
-        let job = row.workload.as_deref().filter(|_| !row.workload_claimed);
-        let of_slurm = job.is_some_and(|job| job.starts_with("slurm"));
+        let of_slurm = row.job().is_some_and(|job| job.starts_with("slurm"));
         // A framework may have its collectives linked into it; what computes on GPUs is no storage.
         let computes = is_collective(row) || has_one_of(row, &["libcuda"]);
         row.libraries.is_none() || computes || of_slurm
@@ -422,4 +417,72 @@ fn funnel(ctx: &RuleContext<'_>, ports: &[&PortRow], rx: &Load) -> Finding {
         victims: victims.iter().map(|row| row.uid).collect(),
         ..ctx.finding(FindingId::RxFunnel, About::of_port(port))
     }
+}
+
+/// Some of these ports carry next to nothing, two or more others are full, and the processes on those could
+/// use the idle ones. A job with no more processes than full ports uses what it was given.
+fn idle(ctx: &RuleContext<'_>, ports: &[&PortRow], tx: &Load) -> Option<Finding> {
+    let rx = received(ports)?;
+    let (idle, full) = idle_and_used(ctx, ports, tx)?;
+    let first = *idle.first()?;
+    let is_full = |at: &usize| match ports[*at].capacity().filter(|_| tx.bytes) {
+        Some(link) => tx.rates[*at].max(rx.rates[*at]) >= ctx.limits.hot_share * link,
+        None => tx.rates[*at] >= tx.rates[tx.top] / 2.0,
+    };
+    // A slower port may serve another purpose.
+    let is_alike = |at: &usize| ports[*at].rate_bps == ports[full[0]].rate_bps;
+    if full.len() < 2 || !full.iter().all(is_full) || !idle.iter().all(is_alike) {
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let mut users: Vec<&ProcessRow> = full.iter().flat_map(|at| movers(ctx, ports[*at])).collect();
+    users.retain(|row| seen.insert(row.uid));
+    let job = shared_job(&users, full.len());
+    let who = if let Some(job) = job {
+        format!(
+            "{} processes of {job} share the others, which are full",
+            users.len()
+        )
+    } else {
+        let has_qps = |row: &ProcessRow, at: &usize| row.devices.contains(&ports[*at].device);
+        let uses_all = |row: &&ProcessRow| {
+            full.iter().filter(|at| has_qps(row, at)).count() >= 2 && idle.iter().all(|at| has_qps(row, at))
+        };
+        users.retain(uses_all);
+        let user = words::process(users.first()?);
+        format!("{user} has QPs on them, and fills the others")
+    };
+    let pid = users.iter().find_map(|row| row.pid)?;
+    let (are_idle, all, share) = (idle.len(), ports.len(), words::percent(ctx.limits.idle_share));
+    Some(Finding {
+        verdict: format!(
+            "{are_idle} of {all} ports are idle ({}): {who}",
+            names(ports, &idle)
+        ),
+        evidence: vec![
+            format!(
+                "{} ports carry traffic, the busiest sends {}",
+                full.len(),
+                tx.of_port(tx.top)
+            ),
+            format!("{are_idle} carry less than {share} of the busiest"),
+        ],
+        next: step!(
+            "sudo grep -zE '_HCA|_NET_DEVICES|_EFA_IFACE' /proc/{}/environ | cat -v   # names some NICs -> name all that are meant at the next start   # prints nothing -> \
+             start it with NCCL_DEBUG=INFO; rdmatop nccl-log FILE then shows each rank's NIC   # the idle ones are for something else -> leave it",
+            pid
+        ),
+        short: words::count(idle.len() as u64, "NIC") + " idle",
+        victims: users.iter().map(|row| row.uid).collect(),
+        // The idle NICs may be for storage, and the process has queue pairs there too.
+        severity: Severity::info_if(job.is_none()),
+        ..ctx.finding(FindingId::RailsIdle, About::of_port(ports[first]))
+    })
+}
+
+/// The one job of all these processes, if they are more than the ports that they fill.
+fn shared_job<'a>(users: &[&'a ProcessRow], full: usize) -> Option<&'a str> {
+    let job = users.first()?.workload.as_deref()?;
+    let is_of_it = |row: &&ProcessRow| row.workload.as_deref() == Some(job) && !row.workload_claimed;
+    (users.len() > full && users.iter().all(is_of_it)).then_some(job)
 }

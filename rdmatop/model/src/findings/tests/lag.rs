@@ -31,9 +31,9 @@ fn bond(s: &mut Snapshot) -> &mut Bond {
 
 fn change(s: &mut Snapshot, at: usize, change: impl FnOnce(&mut Member)) {
     let bond = bond(s);
-    let mut members = bond.members.to_vec();
+    let mut members = bond.members.clone();
     change(&mut members[at]);
-    bond.members = members.into();
+    bond.members = members;
 }
 
 #[test]

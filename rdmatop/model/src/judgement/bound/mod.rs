@@ -62,10 +62,8 @@ enum JobKey<'a> {
 
 impl<'a> JobKey<'a> {
     fn of(row: &'a ProcessRow) -> Self {
-        row.workload
-            .as_deref()
-            .filter(|_| !row.workload_claimed)
-            .map_or(Self::Process(row.uid), Self::Workload)
+        row.job()
+            .map_or(Self::Process(row.uid), |job| Self::Workload(job))
     }
 }
 

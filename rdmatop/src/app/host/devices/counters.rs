@@ -214,7 +214,7 @@ fn unknown(name: &Arc<str>, source: RawSource) -> RawReading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::input::{BondReading, MemberReading};
+    use rdmatop_model::input::{Bond, Member};
     use rdmatop_sources::fake::Fake;
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
             port: 1,
             ..PortCounters::default()
         };
-        let member = MemberReading {
+        let member = Member {
             name: "eth0".into(),
-            ..MemberReading::default()
+            ..Member::default()
         };
-        let bond = BondReading {
+        let bond = Bond {
             members: vec![member],
-            ..BondReading::default()
+            ..Bond::default()
         };
         port.interfaces
             .follow(&fake.root(), None, Some(&bond), None, true);

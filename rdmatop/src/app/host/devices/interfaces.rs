@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use rdmatop_base::{pause, wire_bytes, wire_errors};
-use rdmatop_model::input::{BondReading, RawReading, RawSource, ReadAt};
+use rdmatop_model::input::{Bond, RawReading, RawSource, ReadAt};
 use rdmatop_sources::{
     clock::{now, timed},
     ethtool::Statistics,
@@ -42,7 +42,7 @@ impl Interfaces {
         &mut self,
         root: &Root,
         netdev: Option<&str>,
-        bond: Option<&BondReading>,
+        bond: Option<&Bond>,
         driver: Option<&str>,
         software: bool,
     ) {

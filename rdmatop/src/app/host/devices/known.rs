@@ -13,8 +13,7 @@ use rdmatop_common::provider::Counted;
 use rdmatop_model::{
     engine::has_meaning,
     input::{
-        BondReading, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource,
-        ReadAt,
+        Bond, DeviceReading, NetdevDown, PortCounters, PortReading, QpReading, RawReading, RawSource, ReadAt,
     },
     snapshot::may_hide_qps,
 };
@@ -90,7 +89,7 @@ struct Under {
     /// Why it carries nothing.
     down: Option<NetdevDown>,
     mtu: Option<u32>,
-    bond: Option<BondReading>,
+    bond: Option<Bond>,
     /// Priorities with flow control, a bit for each.
     pfc: Option<u8>,
 }
