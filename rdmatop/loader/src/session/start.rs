@@ -21,7 +21,6 @@ use crate::{
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
-        program_log,
     },
     maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
@@ -179,9 +178,6 @@ impl Attached<'_> {
             cannot_find,
         } = self;
         let options = resolved.options;
-        let log = programs
-            .first()
-            .and_then(|first| program_log::of(&maps, &first.program));
         // A kernel without BTF has no such directory either.
         let btf = &resolved.paths.btf;
         let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
@@ -207,7 +203,6 @@ impl Attached<'_> {
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Session {
             maps,
-            log,
             outcomes,
             unseen,
             datapaths,
