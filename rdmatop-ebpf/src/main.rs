@@ -35,7 +35,6 @@ mod shell;
 mod slots;
 mod task;
 mod user;
-mod vacancy;
 mod words;
 mod wr_maps;
 

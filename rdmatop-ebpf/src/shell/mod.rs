@@ -50,6 +50,32 @@ macro_rules! entry {
     };
 }
 
+/// Return programs. They run even while counting is off, to remove what the entry program remembered.
+macro_rules! ret {
+    ($kretprobe:ident($rc:ident) $body:expr) => {
+        #[aya_ebpf::macros::kretprobe]
+        pub(crate) fn $kretprobe(ctx: aya_ebpf::programs::RetProbeContext) -> u32 {
+            let $rc = ctx.ret::<i32>();
+            let _ = $body;
+            0
+        }
+    };
+    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
+        ret!($kretprobe($rc) $body);
+        #[aya_ebpf::macros::fexit]
+        pub(crate) fn $fexit(ctx: aya_ebpf::programs::FExitContext) -> i32 {
+            use aya_ebpf::EbpfContext as _;
+            let mut rc = 0u64;
+            // SAFETY: the helper writes only this one word, and is inlined.
+            if unsafe { aya_ebpf::helpers::generated::bpf_get_func_ret(ctx.as_ptr(), &raw mut rc) } == 0 {
+                let $rc = rc as i32;
+                let _ = $body;
+            }
+            0
+        }
+    };
+}
+
 mod control;
 mod rxe;
 mod siw;
