@@ -58,7 +58,7 @@ impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let _rights = Raised::for_attach();
-        Ok(Resolved::of(options)?.load()?.attach()?.session())
+        Resolved::of(options)?.load()?.session()
     }
 
     /// Switches counting and records on or off.
