@@ -186,14 +186,14 @@ impl<'a> Attacher<'a> {
     fn attach(&self, hook: &'static Hook, raw: bool) -> Result<AttachedProgram, AttachError> {
         let load = |target| self.loader.load(hook.runs(raw), &target);
         let (program, event) = match hook.entry {
-            Entry::Tracepoint { .. } if raw => {
+            Entry::Tracepoint if raw => {
                 let program = load(Target::RawTracepoint)?;
                 let event = raw_tracepoint(&program, hook.symbol)?;
                 (program, event)
             }
-            Entry::Tracepoint { category } => {
+            Entry::Tracepoint => {
                 let program = load(Target::Tracepoint)?;
-                let event = tracepoint(&program, self.paths, category, hook.symbol)?;
+                let event = tracepoint(&program, self.paths, hook.symbol)?;
                 (program, event)
             }
             Entry::Kprobe | Entry::Kretprobe => {

@@ -13,6 +13,8 @@ use aya_obj::generated::{
     perf_event_attr, perf_event_sample_format::PERF_SAMPLE_RAW, perf_type_id::PERF_TYPE_TRACEPOINT,
 };
 
+use rdmatop_common::offsets::CATEGORY;
+
 use crate::{
     load::{
         error::LoadError,
@@ -138,15 +140,10 @@ fn bit(text: &str) -> Option<u32> {
         .filter(|bit| *bit < 64)
 }
 
-pub(crate) fn tracepoint(
-    program: &OwnedFd,
-    paths: &Paths,
-    category: &str,
-    event: &str,
-) -> Result<Event, AttachError> {
-    let number = tracepoint_file(paths, category, event, "id").and_then(|id| id.trim().parse().ok());
+pub(crate) fn tracepoint(program: &OwnedFd, paths: &Paths, event: &str) -> Result<Event, AttachError> {
+    let number = tracepoint_file(paths, event, "id").and_then(|id| id.trim().parse().ok());
     let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
-    attr.config = number.ok_or_else(|| AttachError::NoTracepoint(format!("{category}:{event}")))?;
+    attr.config = number.ok_or_else(|| AttachError::NoTracepoint(format!("{CATEGORY}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;
     // SAFETY: the attributes contain only plain numbers, and no address.
     bind(unsafe { open(&mut attr, None) }?, program)

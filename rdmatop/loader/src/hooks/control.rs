@@ -83,7 +83,7 @@ const VERB_RETURN: Hook = Hook {
 };
 
 const CM_TRACE: Hook = Hook {
-    entry: Entry::Tracepoint { category: "rdma_cma" },
+    entry: Entry::Tracepoint,
     module: "rdma_cm",
     ..ALONE
 };
