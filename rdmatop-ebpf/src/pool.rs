@@ -1,5 +1,5 @@
-//! Free numbers of the mmapped arrays: those never used, those given back, and those that user space has read and
-//! zeroed.
+//! Free numbers of the mmapped arrays: those never used, those given back, and those that user space has read
+//! and zeroed.
 
 use core::ptr::read_volatile;
 
@@ -61,7 +61,8 @@ pub(crate) fn is_clean(slots: &Array<QpSlot>, number: u32) -> bool {
         .is_some_and(|slot| unsafe { read_volatile(&raw const (*slot).qp) == 0 })
 }
 
-/// Takes the number that was retired first, if it `is_free` by now. Otherwise moves it to the end of the queue.
+/// Takes the number that was retired first, if it `is_free` by now. Otherwise moves it to the end of the
+/// queue.
 #[inline(always)]
 pub(crate) fn reuse(used: &Queue<u32>, is_free: impl Fn(u32) -> bool) -> Option<u32> {
     let Ok(Some(number)) = used.pop() else {

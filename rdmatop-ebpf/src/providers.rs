@@ -10,7 +10,8 @@ use crate::{
     slots::Provider,
 };
 
-/// A new provider adds a case to [`counts`], [`records`] and [`of_qp!`], which else takes its QPs for SoftRoCE's.
+/// A new provider adds a case to [`counts`], [`records`] and [`of_qp!`], which else takes its QPs for
+/// SoftRoCE's.
 const _: () = assert!(COUNT == 2, "each of rdmatop_common::provider has its cases here");
 
 /// Whether work requests of the device's QPs are counted.

@@ -380,8 +380,8 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
     true
 }
 
-/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs: remembers a QP
-/// from before attach. The QP gets a slot now if many are free, else when it moves.
+/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs: remembers a
+/// QP from before attach. The QP gets a slot now if many are free, else when it moves.
 #[inline(always)]
 pub(crate) fn asked(qp: u64) {
     if learn(qp).is_some() {

@@ -132,8 +132,8 @@ pub(crate) fn record(qp: &QpOwner, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut
         copy(&raw const qp.device, &raw mut record.device);
     }
     fill(record);
-    // The reader looks on its own timer: a wake-up for each record would cost more than the record, and before
-    // Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
+    // The reader looks on its own timer: a wake-up for each record would cost more than the record, and
+    // before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
     entry.submit(NO_WAKEUP);
 }
 
@@ -401,8 +401,8 @@ fn take_kept(qp: *mut WrQp, wr: u64) -> (u32, u32) {
     }
 }
 
-/// How many send WRs the driver has consumed by now, `None` if that cannot be read. `consumed` is read before the
-/// index, as `advance` demands.
+/// How many send WRs the driver has consumed by now, `None` if that cannot be read. `consumed` is read before
+/// the index, as `advance` demands.
 #[inline(always)]
 pub(super) fn consumed_now(qp: *mut WrQp) -> Option<u64> {
     // SAFETY: the map checked the pointer; the word is read whole.
