@@ -201,7 +201,7 @@ macro_rules! offsets {
 
 macro_rules! fields {
     ($($global:ident $event:literal $field:literal,)*) => {
-        &[$(TracepointField { global: stringify!($global), category: "rdma_cma", event: $event, field: $field },)*]
+        &[$(TracepointField { global: stringify!($global), event: $event, field: $field },)*]
     };
 }
 
@@ -224,13 +224,14 @@ pub const SIGNS: &[&str] = &[
 pub struct TracepointField {
     /// Name of the read-only global in rdmatop-ebpf.
     pub global: &'static str,
-    /// Tracepoint category.
-    pub category: &'static str,
     /// Tracepoint name.
     pub event: &'static str,
     /// Field name in the format file.
     pub field: &'static str,
 }
+
+/// The category of all tracepoints that programs run at: a directory under tracefs' events.
+pub const CATEGORY: &str = "rdma_cma";
 
 /// Every tracepoint field.
 pub const TRACEPOINT_FIELDS: &[TracepointField] = each_field!(fields);

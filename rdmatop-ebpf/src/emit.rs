@@ -27,7 +27,7 @@ pub(crate) fn lost_many(cause: u32, n: u64) {
 }
 
 /// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`, include/uapi/linux/bpf.h.
-const NO_WAKEUP: u64 = 1;
+pub(crate) const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
 /// Returns the flags with which to submit a record. With 0 the kernel wakes the reader only if it had read
@@ -72,18 +72,9 @@ pub(crate) fn send_for<T: FromZeros + IntoBytes + 'static>(
     send_with(|| wakeup(breaking), whose, fill);
 }
 
-/// As [`send_for`], but does not wake the reader, which looks once a second: waking it would let softirqs run
-/// inside this program.
+/// As [`send_for`], with the `flags` of the record's submission.
 #[inline(always)]
-pub(crate) fn send_quietly<T: FromZeros + IntoBytes + 'static>(
-    whose: impl FnOnce() -> u32,
-    fill: impl FnOnce(&mut T),
-) {
-    send_with(|| NO_WAKEUP, whose, fill);
-}
-
-#[inline(always)]
-fn send_with<T: FromZeros + IntoBytes + 'static>(
+pub(crate) fn send_with<T: FromZeros + IntoBytes + 'static>(
     flags: impl FnOnce() -> u64,
     whose: impl FnOnce() -> u32,
     fill: impl FnOnce(&mut T),

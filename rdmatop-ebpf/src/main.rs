@@ -14,11 +14,9 @@
     clippy::inline_always,
     clippy::needless_borrows_for_generic_args,
     clippy::cast_possible_truncation,
-    clippy::needless_pass_by_value,
     clippy::unnecessary_wraps,
     reason = "a call that is not inlined hides bounds from the verifier; a map key or value by reference is not \
-              copied on the 512 byte stack; try_from leaves a panic path; bodies share one Option \
-              shape, and aya hands a context by value"
+              copied on the 512 byte stack; try_from leaves a panic path; bodies share one Option shape"
 )]
 
 mod body;
@@ -35,7 +33,6 @@ mod shell;
 mod slots;
 mod task;
 mod user;
-mod vacancy;
 mod words;
 mod wr_maps;
 

@@ -28,11 +28,11 @@ use rdmatop_common::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
-const MMAPABLE: u32 = 1 << 10;
+pub(crate) const MMAPABLE: u32 = 1 << 10;
 /// `BPF_F_NO_PREALLOC`: an entry takes memory only while it is in use. Before Linux 6.1 the kernel warns
 /// about tracing programs that use such tables, and refuses them on a real-time kernel
 /// (`check_map_prog_compatibility`, kernel/bpf/verifier.c): there the loader removes this flag.
-const NO_PREALLOC: u32 = 1;
+pub(crate) const NO_PREALLOC: u32 = 1;
 /// An insert fails where the map has an entry with this key: `BPF_NOEXIST`, include/uapi/linux/bpf.h.
 pub(crate) const NOEXIST: u64 = 1;
 /// An insert replaces the value of an entry with this key: `BPF_ANY`.

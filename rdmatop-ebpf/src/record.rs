@@ -2,7 +2,12 @@
 
 use rdmatop_common::event::{QpRecord, UNKNOWN_U8, UNKNOWN_U32, kind};
 
-use crate::{emit::send_quietly, maps::QpKnown, share::caller, task::stamp_known};
+use crate::{
+    emit::{NO_WAKEUP, send_with},
+    maps::QpKnown,
+    share::caller,
+    task::stamp_known,
+};
 
 /// The process to whose share of the ring buffer a QP's records count: its owner, because asynchronous events
 /// run in kernel workers. If a kernel consumer owns the QP, it is the current process.
@@ -42,7 +47,8 @@ pub(crate) fn describe(record: &mut QpRecord, kind: u16, qp: u64, known: &QpKnow
 /// reader.
 #[inline(always)]
 pub(crate) fn uncounted(qp: u64, known: &QpKnown) {
-    send_quietly(
+    send_with(
+        || NO_WAKEUP,
         || owner(known),
         |record: &mut QpRecord| {
             describe(record, kind::QP_UNCOUNTED, qp, known);

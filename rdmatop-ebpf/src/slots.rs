@@ -35,10 +35,10 @@ use crate::{
         QpnKey, USED_SLOTS, enabled, hint_of,
     },
     offsets::{OFF_QP_RES, StructBuffer, counts, place_of},
-    providers::Any,
+    pool::{give_back_slot, take_slot},
+    providers::{self, of_qp},
     record,
     task::{entry, now},
-    vacancy::{give_back, take_slot},
     words::{fence, remove_if, zeroed},
 };
 
@@ -54,14 +54,10 @@ const TRY_AGAIN_NS: u64 = 10_000_000;
 /// What the slots need to know about the QPs of a provider whose work requests are counted. The programs that
 /// count are in `body`.
 ///
-/// This module sees the QPs of all providers: it calls [`Any`], which asks the QP's own one.
+/// This module sees the QPs of all providers: by [`of_qp!`] it asks the QP's own one.
 pub(crate) trait Provider {
     /// Whether the device is this provider's and its QPs can be read.
     fn counts(device: u64) -> bool;
-    /// Whether programs make records of the device's work requests (`--event wr`).
-    fn records(_device: u64) -> bool {
-        false
-    }
     /// Writes into `path` where a QP's rings are, over the values of the slot's last QP. `flags`: bits of
     /// `slot_flag`, to which the provider adds its own. False when the QP cannot be read.
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool;
@@ -136,7 +132,7 @@ extern "C" fn search(qp: u64, moving: u64) -> u64 {
     if moving != 0
         && (number == AT_REST || number == NONE_LEFT)
         && enabled()
-        && (moving != BUSY || Any::has_work(qp))
+        && (moving != BUSY || of_qp!(qp, has_work(qp)))
     {
         number = settle(qp, 1) as u32;
     }
@@ -170,8 +166,8 @@ extern "C" fn settle(qp: u64, moving: u64) -> u64 {
     } else {
         known.since as u32
     };
-    if !Any::layout(path, qp, since) {
-        give_back(number);
+    if !of_qp!(qp, layout(path, qp, since)) {
+        give_back_slot(number);
         set_place(known, UNCOUNTED);
         return u64::from(UNCOUNTED);
     }
@@ -199,7 +195,7 @@ extern "C" fn settle(qp: u64, moving: u64) -> u64 {
                 // SAFETY: as above.
                 && unsafe { read_volatile(&raw const (*theirs).born_ns) } == known.born_ns
             {
-                give_back(number);
+                give_back_slot(number);
                 // A CPU that found no slot may have written over the place.
                 set_place(known, other);
                 return u64::from(other);
@@ -210,12 +206,12 @@ extern "C" fn settle(qp: u64, moving: u64) -> u64 {
         if QUEUE_SLOTS.insert(&sq, &number, ANY).is_err() {
             // Without the entry the end of the queue would not be counted, and another CPU could give the QP
             // a second slot.
-            give_back(number);
+            give_back_slot(number);
             return left_out(qp, known, before, moving);
         }
     }
     // From here on the slot does not go back to another QP, which would show this one's peer.
-    Any::peer(qp, slot);
+    of_qp!(qp, peer(qp, slot));
     publish(path, slot, qp, number);
     set_place(known, number);
     u64::from(number)
@@ -306,12 +302,12 @@ pub(crate) fn made(known: &mut QpKnown, qp: u64) {
 /// Marks a QP as at rest if its provider's work requests are counted.
 #[inline(always)]
 fn rest(known: &mut QpKnown, qp: u64, since: u32) {
-    if !counts() || !Any::counts(known.device) {
+    if !counts() || !providers::counts(known.device) {
         return;
     }
     known.since = u64::from(since);
     if since != 0 {
-        (known.sq_base, known.rq_base) = Any::consumers(qp);
+        (known.sq_base, known.rq_base) = of_qp!(qp, consumers(qp));
     }
     known.slot = AT_REST;
 }
@@ -328,10 +324,10 @@ fn place(known: &mut QpKnown, qp: u64) {
     let Some((path, _)) = at(number) else {
         return;
     };
-    if Any::layout(path, qp, 0) {
+    if of_qp!(qp, layout(path, qp, 0)) {
         known.slot = number;
     } else {
-        give_back(number);
+        give_back_slot(number);
         known.slot = UNCOUNTED;
     }
 }
@@ -340,7 +336,7 @@ fn place(known: &mut QpKnown, qp: u64) {
 #[inline(always)]
 fn unplace(known: &mut QpKnown) {
     if known.slot < NONE_LEFT {
-        give_back(known.slot);
+        give_back_slot(known.slot);
     }
     if known.slot != UNCOUNTED {
         known.slot = NONE_LEFT;
@@ -384,7 +380,8 @@ fn insert(known: &QpKnown, qp: u64) -> bool {
     true
 }
 
-/// Remembers a QP that user space has queried, and gives it a slot if many are free.
+/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs: remembers a
+/// QP from before attach. The QP gets a slot now if many are free, else when it moves.
 #[inline(always)]
 pub(crate) fn asked(qp: u64) {
     if learn(qp).is_some() {
@@ -551,7 +548,7 @@ pub(crate) fn emptying(qp: u64, reset: bool) {
         .get_ptr(&qp)
         // SAFETY: the map checked the pointer.
         .is_some_and(|known| unsafe { read_volatile(&raw const (*known).slot) } == AT_REST);
-    let found = if resting && Any::has_work(qp) {
+    let found = if resting && of_qp!(qp, has_work(qp)) {
         find(qp)
     } else {
         known(qp)
@@ -563,7 +560,7 @@ pub(crate) fn emptying(qp: u64, reset: bool) {
         // SAFETY: the map checked the pointer.
         unsafe { write_volatile(&raw mut (*path).resetting, 1) };
     } else {
-        Any::breaking(path, slot);
+        of_qp!(qp, breaking(path, slot));
     }
 }
 
@@ -579,7 +576,7 @@ pub(crate) fn leaving(qp: u64) {
         if let Some((path, slot)) = at(read_volatile(&raw const (*known).slot))
             && (*path).qp == qp
         {
-            Any::flushed(path, slot);
+            of_qp!(qp, flushed(path, slot));
             (*path).flushed_at = NOT_IN_ERR;
         }
     }
@@ -597,9 +594,9 @@ pub(crate) fn modified(qp: u64, number: u32, reset: bool, new_psn: bool, broken:
     if unsafe { read_volatile(&raw const (*path).qp) } == qp {
         // The kernel lets only one modify of a QP run at a time.
         if broken {
-            Any::flushed(path, slot);
+            of_qp!(qp, flushed(path, slot));
         }
-        Any::modified(path, slot, reset, new_psn);
+        of_qp!(qp, modified(path, slot, reset, new_psn));
     }
 }
 
@@ -607,5 +604,5 @@ pub(crate) fn modified(qp: u64, number: u32, reset: bool, new_psn: bool, broken:
 /// not. Where the former also count, the QP's place among the slots shows that.
 #[inline(always)]
 pub(crate) fn is_left_to_kernel(device: u64) -> bool {
-    !counts() && Any::records(device)
+    !counts() && providers::records(device)
 }

@@ -11,11 +11,7 @@ use rdmatop_common::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::maps::QpnKey;
-
-/// `BPF_F_NO_PREALLOC` and `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
-const NO_PREALLOC: u32 = 1;
-const MMAPABLE: u32 = 1 << 10;
+use crate::maps::{MMAPABLE, NO_PREALLOC, QpnKey};
 
 /// How many QPs can be followed at one time.
 const QPS: u32 = 65_536;

@@ -172,8 +172,9 @@ fn attributes(record: &mut QpRecord, head: Head<'_>, attr: u64, attr_mask: u32) 
     port
 }
 
+/// Return of `_ib_modify_qp`.
 #[inline(always)]
-fn modified(rc: i32) -> Option<()> {
+pub(crate) fn modified(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
     let Some(call) = MODIFIES.recall(Hook::ModifyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
@@ -271,8 +272,9 @@ pub(crate) fn destroying(qp: u64) {
     );
 }
 
+/// Return of `ib_destroy_qp_user`.
 #[inline(always)]
-fn destroyed(rc: i32) -> Option<()> {
+pub(crate) fn destroyed(rc: i32) -> Option<()> {
     let mut call = MaybeUninit::uninit();
     let Some(call) = DESTROYS.recall(Hook::DestroyQp, &mut call, |_| true) else {
         not_entered(loss::STASH);
@@ -295,16 +297,6 @@ fn destroyed(rc: i32) -> Option<()> {
     Some(())
 }
 
-/// Return of `_ib_modify_qp` or `ib_destroy_qp_user`, by `hook`.
-#[inline(always)]
-pub(crate) fn returned(hook: Hook, rc: i32) -> Option<()> {
-    if hook == Hook::DestroyQp {
-        destroyed(rc)
-    } else {
-        modified(rc)
-    }
-}
-
 /// `ib_uverbs_qp_event_handler(event, context)`.
 #[inline(always)]
 pub(crate) fn async_event(event: u64) -> Option<()> {
@@ -325,13 +317,5 @@ pub(crate) fn async_event(event: u64) -> Option<()> {
             record.event = what;
         },
     );
-    Some(())
-}
-
-/// Entry of `ib_query_qp(qp, ...)`, which the kernel calls for each QP when user space lists QPs. This
-/// program remembers a QP from before attach; the QP gets a slot now if many are free, else when it moves.
-#[inline(always)]
-pub(crate) fn queried(qp: u64) -> Option<()> {
-    slots::asked(qp);
     Some(())
 }

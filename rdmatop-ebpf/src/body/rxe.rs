@@ -81,11 +81,6 @@ impl Provider for Rxe {
     }
 
     #[inline(always)]
-    fn records(device: u64) -> bool {
-        is_rxe(device)
-    }
-
-    #[inline(always)]
     fn layout(path: *mut QpPath, qp: u64, flags: u32) -> bool {
         let rxe = rxe_qp(qp);
         let Some(user) = get::<u8>(rxe, &OFF_RXE_QP_USER) else {

@@ -25,7 +25,7 @@ use rdmatop_common::{
 use super::wr_qps::{follow, forget};
 use crate::{
     cursor::advance,
-    emit::lost,
+    emit::{NO_WAKEUP, lost},
     offsets::{
         OFF_QUEUE_BUF, OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RING_PRODUCER, OFF_RXE_QP_DEST, OFF_RXE_QP_DGID,
         OFF_RXE_QP_IBQP, OFF_RXE_QP_SQ, OFF_RXE_QP_STATE, OFF_WQE_FLAGS, OFF_WQE_IMM, OFF_WQE_LENGTH,
@@ -40,10 +40,6 @@ use crate::{
     },
 };
 
-/// `BPF_RB_NO_WAKEUP`, include/uapi/linux/bpf.h. The reader looks on its own timer: a wake-up for each record
-/// would cost more than the record, and before Linux 6.4 it would let softirqs run inside the program (see
-/// `emit::wakeup`).
-const NO_WAKEUP: u64 = 1;
 /// How often to try a claim; all tries take some 200 us. A visit that reports ten WRs takes 10 us.
 const TRIES: u32 = 8192;
 
@@ -136,6 +132,8 @@ pub(crate) fn record(qp: &QpOwner, kind: u16, ts_ns: u64, fill: impl FnOnce(&mut
         copy(&raw const qp.device, &raw mut record.device);
     }
     fill(record);
+    // The reader looks on its own timer: a wake-up for each record would cost more than the record, and
+    // before Linux 6.4 it would let softirqs run inside the program (see `emit::wakeup`).
     entry.submit(NO_WAKEUP);
 }
 
@@ -403,19 +401,42 @@ fn take_kept(qp: *mut WrQp, wr: u64) -> (u32, u32) {
     }
 }
 
+/// How many send WRs the driver has consumed by now, `None` if that cannot be read. `consumed` is read before
+/// the index, as `advance` demands.
+#[inline(always)]
+pub(super) fn consumed_now(qp: *mut WrQp) -> Option<u64> {
+    // SAFETY: the map checked the pointer; the word is read whole.
+    unsafe {
+        let before = read_volatile(&raw const (*qp).consumed);
+        let index = get::<u32>((*qp).sq, &OFF_QUEUE_INDEX)?;
+        Some(advance(before, u64::from((*qp).base), index, (*qp).mask))
+    }
+}
+
+/// How many receives the driver has consumed by now, `None` if that cannot be read, or the queue is shared.
+#[inline(always)]
+pub(super) fn taken_now(qp: *mut WrQp) -> Option<u64> {
+    // SAFETY: the map checked the pointer; the word is read whole.
+    unsafe {
+        if (*qp).flags & qp_flag::SRQ != 0 {
+            return None;
+        }
+        let before = read_volatile(&raw const (*qp).taken);
+        let index = get::<u32>((*qp).rq, &OFF_QUEUE_INDEX)?;
+        Some(advance(before, u64::from((*qp).rq_base), index, (*qp).rq_mask))
+    }
+}
+
 /// Brings the count of consumed send WRs up to date.
 #[inline(always)]
 pub(super) fn consumed(qp: *mut WrQp) -> u64 {
-    // SAFETY: the map checked the pointer; the caller has claimed the QP. `consumed` is read before the
-    // index, as `advance` demands.
+    let now = consumed_now(qp);
+    // SAFETY: the map checked the pointer; the caller has claimed the QP.
     unsafe {
-        let before = (*qp).consumed;
-        let Some(index) = get::<u32>((*qp).sq, &OFF_QUEUE_INDEX) else {
-            return before;
-        };
-        let now = advance(before, u64::from((*qp).base), index, (*qp).mask);
-        (*qp).consumed = now;
-        now
+        if let Some(now) = now {
+            (*qp).consumed = now;
+        }
+        (*qp).consumed
     }
 }
 

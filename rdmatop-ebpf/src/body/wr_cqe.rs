@@ -11,11 +11,13 @@ use rdmatop_common::{
 use crate::{
     body::{
         rxe_shared::{Cqe, is_full},
-        wr::{claim, consumed, counted, ends, filter, found_at, left_out, posts, release, send},
+        wr::{
+            claim, consumed, consumed_now, counted, ends, filter, found_at, left_out, posts, release, send,
+            taken_now,
+        },
     },
-    cursor::advance,
     emit::{lost, lost_many},
-    offsets::{OFF_QUEUE_INDEX, OFF_RING_DATA, OFF_RXE_QP_SCQ, OFF_WQE_WR_ID, get, get_or_zero, member},
+    offsets::{OFF_RING_DATA, OFF_RXE_QP_SCQ, OFF_WQE_WR_ID, get_or_zero, member},
     task::now,
     words::add,
     wr_maps::{Kept, WR_CQES, WR_OUTSTANDING, WR_QPNS, WR_QPS, WrKey, WrQp, qp_flag},
@@ -54,18 +56,7 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
         if (*qp).flags & qp_flag::ONE_CQ == 0 {
             return get_or_zero::<u64>((*qp).rxe, &OFF_RXE_QP_SCQ) != cq;
         }
-        let done = read_volatile(&raw const (*qp).done);
-        let index: u32 = get_or_zero((*qp).sq, &OFF_QUEUE_INDEX);
-        let consumed = advance(
-            read_volatile(&raw const (*qp).consumed),
-            u64::from((*qp).base),
-            index,
-            (*qp).mask,
-        );
-        let mut next = if done < consumed { consumed - 1 } else { done };
-        if is_kept(qp, next) {
-            next += 1;
-        }
+        let next = next_end(qp);
         if next >= read_volatile(&raw const (*qp).seen) {
             return true;
         }
@@ -85,6 +76,16 @@ fn is_receive(qp: *mut WrQp, cq: u64, said: &Cqe) -> bool {
         let wqe = data + (place << ((*qp).shift & 31));
         get_or_zero::<u64>(wqe, &OFF_WQE_WR_ID) != said.wr_id
     }
+}
+
+/// The number of the send WR that the next CQE of the send queue is for.
+#[inline(always)]
+fn next_end(qp: *mut WrQp) -> u64 {
+    // SAFETY: the map checked the pointer; the word is read whole.
+    let done = unsafe { read_volatile(&raw const (*qp).done) };
+    let consumed = consumed_now(qp).unwrap_or(done);
+    let next = if done < consumed { consumed - 1 } else { done };
+    next + u64::from(is_kept(qp, next))
 }
 
 /// Whether the CQE of a WR has been kept (see [`keep`]).
@@ -110,15 +111,10 @@ fn keep(qp: *mut WrQp, status: u32, full: u16) {
         if (*qp).flags & qp_flag::WANTED == 0 {
             return;
         }
-        let done = read_volatile(&raw const (*qp).done);
-        let before = read_volatile(&raw const (*qp).consumed);
-        let index: u32 = get_or_zero((*qp).sq, &OFF_QUEUE_INDEX);
-        let consumed = advance(before, u64::from((*qp).base), index, (*qp).mask);
-        let mut wr = if done < consumed { consumed - 1 } else { done };
-        if is_kept(qp, wr) {
-            wr += 1;
-        }
-        let key = WrKey { qp: (*qp).rxe, wr };
+        let key = WrKey {
+            qp: (*qp).rxe,
+            wr: next_end(qp),
+        };
         let kept = Kept {
             born_ns: (*qp).born_ns,
             status,
@@ -170,10 +166,7 @@ fn received(qp: *mut WrQp, said: &Cqe, full: u16) -> Option<()> {
     unsafe {
         let mut number = (*qp).received;
         let mut missing = 0;
-        if (*qp).flags & qp_flag::SRQ == 0
-            && let Some(index) = get::<u32>((*qp).rq, &OFF_QUEUE_INDEX)
-        {
-            let taken = advance((*qp).taken, u64::from((*qp).rq_base), index, (*qp).rq_mask);
+        if let Some(taken) = taken_now(qp) {
             (*qp).taken = taken;
             if read_volatile(&raw const (*qp).emptied) != 0 {
                 write_volatile(&raw mut (*qp).emptied, 0);

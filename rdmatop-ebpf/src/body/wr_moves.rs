@@ -9,11 +9,13 @@ use core::ptr::{read_volatile, write_volatile};
 
 use rdmatop_common::{counters::loss, ib::state::RESET, wr::count};
 
-use super::{qp::mask, wr::counted};
+use super::{
+    qp::mask,
+    wr::{consumed_now, counted, taken_now},
+};
 use crate::{
-    cursor::advance,
     emit::lost_many,
-    offsets::{OFF_ATTR_STATE, OFF_QUEUE_INDEX, get},
+    offsets::{OFF_ATTR_STATE, get},
     wr_maps::{IN_RESET, WR_QPS, WrQp, qp_flag},
 };
 
@@ -29,9 +31,7 @@ pub(crate) fn modifying(qp: u64, attr: u64, attr_mask: u32) -> Option<()> {
     // SAFETY: the map checked the pointer; words are read and written whole. `consumed` is read before the
     // index, as `advance` demands.
     unsafe {
-        let consumed = read_volatile(&raw const (*followed).consumed);
-        let index = get::<u32>((*followed).sq, &OFF_QUEUE_INDEX)?;
-        let consumed = advance(consumed, u64::from((*followed).base), index, (*followed).mask);
+        let consumed = consumed_now(followed)?;
         let dropped_to = read_volatile(&raw const (*followed).dropped_to);
         // During a modify to RESET the driver drops all WRs that are on the queue.
         if to == RESET {
@@ -60,18 +60,9 @@ pub(crate) fn destroying(qp: u64) -> Option<()> {
 fn compare(qp: *mut WrQp) {
     // SAFETY: the map checked the pointer; the words are read and written whole.
     unsafe {
-        if (*qp).flags & qp_flag::SRQ != 0 {
-            return;
-        }
-        let Some(index) = get::<u32>((*qp).rq, &OFF_QUEUE_INDEX) else {
+        let Some(taken) = taken_now(qp) else {
             return;
         };
-        let taken = advance(
-            read_volatile(&raw const (*qp).taken),
-            u64::from((*qp).rq_base),
-            index,
-            (*qp).rq_mask,
-        );
         let received = read_volatile(&raw const (*qp).received);
         let emptied = read_volatile(&raw const (*qp).emptied) != 0;
         if taken <= received && !emptied {

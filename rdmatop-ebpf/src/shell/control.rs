@@ -2,51 +2,21 @@
 //! no module BTF. Hooks on calls that a process makes also have an fentry or fexit program, which costs the
 //! process less but pins the module. rdmatop's list of hooks (`loader/hooks/control.rs`) names both.
 
-use aya_ebpf::{
-    EbpfContext as _,
-    helpers::generated,
-    macros::{fexit, kretprobe},
-    programs::{FExitContext, RetProbeContext},
+use crate::{
+    body::{
+        object::{self, Object},
+        qp, restrack, verbs, write,
+    },
+    slots,
 };
-
-use crate::body::{
-    Hook,
-    object::{self, Object},
-    qp, restrack, verbs, write,
-};
-
-/// Return programs. They run even while counting is off, to remove what the entry program remembered.
-macro_rules! ret {
-    ($kretprobe:ident($rc:ident) $body:expr) => {
-        #[kretprobe]
-        pub(crate) fn $kretprobe(ctx: RetProbeContext) -> u32 {
-            let $rc = ctx.ret::<i32>();
-            let _ = $body;
-            0
-        }
-    };
-    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
-        ret!($kretprobe($rc) $body);
-        #[fexit]
-        pub(crate) fn $fexit(ctx: FExitContext) -> i32 {
-            let mut rc = 0u64;
-            // SAFETY: the helper writes only this one word, and is inlined.
-            if unsafe { generated::bpf_get_func_ret(ctx.as_ptr(), &raw mut rc) } == 0 {
-                let $rc = rc as i32;
-                let _ = $body;
-            }
-            0
-        }
-    };
-}
 
 entry!(restrack_add / fe_restrack_add(res) restrack::added(res));
 
 entry!(modify_qp / fe_modify_qp(qp, attr, mask) qp::modifying(qp, attr, mask as u32));
-ret!(modify_qp_ret / fx_modify_qp(rc) qp::returned(Hook::ModifyQp, rc));
+ret!(modify_qp_ret / fx_modify_qp(rc) qp::modified(rc));
 
 entry!(destroy_qp / fe_destroy_qp(qp) qp::destroying(qp));
-ret!(destroy_qp_ret / fx_destroy_qp(rc) qp::returned(Hook::DestroyQp, rc));
+ret!(destroy_qp_ret / fx_destroy_qp(rc) qp::destroyed(rc));
 
 entry!(dereg_mr / fe_dereg_mr(mr) object::destroying(Object::Mr, mr));
 ret!(dereg_mr_ret / fx_dereg_mr(rc) object::destroyed(Object::Mr, rc));
@@ -67,4 +37,4 @@ ret!(uverbs_write_ret(rc) write::returned(rc));
 entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
 ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
-entry!(query_qp(qp) qp::queried(qp));
+entry!(query_qp(qp) slots::asked(qp));

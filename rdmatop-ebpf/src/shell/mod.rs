@@ -6,10 +6,10 @@
 /// variable that has the stack pointer.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe |ctx| $([$stack])? $kprobe($($arg),*) $body);
+        entry!(@kprobe $([$stack])? $kprobe($($arg),*) $body);
     };
     (always $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe |ctx| $kprobe($($arg),*) $body);
+        entry!(@kprobe $kprobe($($arg),*) $body);
         entry!(@fentry $fentry($($arg),*) $body);
     };
     ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
@@ -19,21 +19,19 @@ macro_rules! entry {
         });
     };
     ($kprobe:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe |ctx| $kprobe($($arg),*) if $crate::maps::enabled() {
-            #[cfg(feature = "log")]
-            aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
+        entry!(@kprobe $kprobe($($arg),*) if $crate::maps::enabled() {
             let _ = $body;
         });
     };
-    (@kprobe |$ctx:ident| $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
+    (@kprobe $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::kprobe]
-        pub(crate) fn $kprobe($ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
             let mut _n = 0;
             $(
-                let Some($arg) = $ctx.arg::<u64>(_n) else { return 0 };
+                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
                 _n += 1;
             )*
-            $(let $stack = stack(&$ctx);)?
+            $(let $stack = stack(&ctx);)?
             let _ = $body;
             0
         }
@@ -47,6 +45,32 @@ macro_rules! entry {
                 _n += 1;
             )*
             let _ = $body;
+            0
+        }
+    };
+}
+
+/// Return programs. They run even while counting is off, to remove what the entry program remembered.
+macro_rules! ret {
+    ($kretprobe:ident($rc:ident) $body:expr) => {
+        #[aya_ebpf::macros::kretprobe]
+        pub(crate) fn $kretprobe(ctx: aya_ebpf::programs::RetProbeContext) -> u32 {
+            let $rc = ctx.ret::<i32>();
+            let _ = $body;
+            0
+        }
+    };
+    ($kretprobe:ident / $fexit:ident($rc:ident) $body:expr) => {
+        ret!($kretprobe($rc) $body);
+        #[aya_ebpf::macros::fexit]
+        pub(crate) fn $fexit(ctx: aya_ebpf::programs::FExitContext) -> i32 {
+            use aya_ebpf::EbpfContext as _;
+            let mut rc = 0u64;
+            // SAFETY: the helper writes only this one word, and is inlined.
+            if unsafe { aya_ebpf::helpers::generated::bpf_get_func_ret(ctx.as_ptr(), &raw mut rc) } == 0 {
+                let $rc = rc as i32;
+                let _ = $body;
+            }
             0
         }
     };

@@ -4,7 +4,7 @@ use aya_ebpf::{
     EbpfContext, Global,
     bindings::pt_regs,
     helpers::generated::bpf_get_attach_cookie,
-    macros::{kretprobe, map, uprobe, uretprobe},
+    macros::{map, uprobe, uretprobe},
     maps::ProgramArray,
     programs::{ProbeContext, RetProbeContext},
 };
@@ -50,11 +50,7 @@ entry!(user_modify(qp, attr, mask) {
 entry!(user_query(qp) qps::seen(qp, false));
 entry!(user_destroy(qp) qps::destroying(qp));
 
-#[kretprobe]
-pub(crate) fn user_destroy_ret(ctx: RetProbeContext) -> u32 {
-    let _ = qps::destroyed(ctx.ret::<i32>());
-    0
-}
+ret!(user_destroy_ret(rc) qps::destroyed(rc));
 
 /// The function that a uprobe is at the entry of.
 #[inline(always)]

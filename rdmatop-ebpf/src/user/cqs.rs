@@ -153,28 +153,27 @@ fn took(cq: u64, at: u64) -> Option<()> {
     let entry = USER_CQS.get_ptr_mut(&UserKey::new(cq, caller()))?;
     let mut place = MaybeUninit::<Request>::uninit();
     let request = Request::ended(&mut place, now(), wr_id, halves(outcome).1);
-    // SAFETY: the map checked the pointer.
-    let (sends, receives, is_whole) = unsafe {
-        let (sends, receives) = (
-            read_volatile(&raw const (*entry).sends),
-            read_volatile(&raw const (*entry).receives),
-        );
+    // SAFETY: the map checked the pointer; each word is read whole.
+    let (sends, receives, is_whole, sender, receiver) = unsafe {
+        let sends = read_volatile(&raw const (*entry).sends);
+        let receives = read_volatile(&raw const (*entry).receives);
         let is_it = read::<u32>((*entry).id_at)? == (*entry).id;
         let users = u64::from(read::<u32>((*entry).usecnt_at)?);
         let gone = read_volatile(&raw const (*entry).gone);
-        (sends, receives, is_it && gone == 0 && users == sends + receives)
+        let is_whole = is_it && gone == 0 && users == sends + receives;
+        let sender = read_volatile(&raw const (*entry).sender);
+        (
+            sends,
+            receives,
+            is_whole,
+            sender,
+            read_volatile(&raw const (*entry).receiver),
+        )
     };
     if is_whole && sends == 0 {
         request.wr.flags |= u32::from(flag::RECEIVE);
         request.wr.opcode = RECV;
     }
-    // SAFETY: as above.
-    let (sender, receiver) = unsafe {
-        (
-            read_volatile(&raw const (*entry).sender),
-            read_volatile(&raw const (*entry).receiver),
-        )
-    };
     let number = match (sends, receives) {
         (1, 0) => sender,
         (0, 1) => receiver,

@@ -9,14 +9,9 @@ use rdmatop_common::counters::{OPCODES, QpSlot, USER_HITS_BITS, USER_QPS as QPS,
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
-    maps::{CallEntry, CallKey},
+    maps::{CallEntry, CallKey, MMAPABLE, NO_PREALLOC},
     wr_maps::QpOwner,
 };
-
-/// `BPF_F_MMAPABLE`, include/uapi/linux/bpf.h.
-const MMAPABLE: u32 = 1 << 10;
-/// `BPF_F_NO_PREALLOC`.
-const NO_PREALLOC: u32 = 1;
 
 /// Counters, as `QP_SLOTS`. The kernel side writes, user space reads through mmap and zeroes a slot before it
 /// frees it.

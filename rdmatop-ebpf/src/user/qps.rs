@@ -66,17 +66,8 @@ pub(super) fn missed() {
 /// Takes a free number: the one retired first if user space has freed it, else one that no QP has had.
 #[inline(always)]
 fn take() -> Option<u32> {
-    if let Ok(Some(number)) = USED_USER.pop() {
-        let slot = USER_SLOTS.get_ptr(number)?;
-        // SAFETY: the map checked the pointer; user space writes the word whole, and last.
-        if unsafe { read_volatile(&raw const (*slot).qp) } == 0 {
-            return Some(number);
-        }
-        // The queue has room for it, because this CPU has just popped it.
-        let _ = USED_USER.push(number, 0);
-    }
     // Every number on the stack has its place in all the arrays.
-    pool::take(&FREE_USER)
+    pool::reuse(&USED_USER, |number| pool::is_clean(&USER_SLOTS, number)).or_else(|| pool::take(&FREE_USER))
 }
 
 /// Entry of `_ib_modify_qp` and of `ib_query_qp`, where our program learns of a QP. When user space dumps all

@@ -59,7 +59,7 @@ fn ask(interface: &str) -> Result<Dcb, NetlinkError> {
     Ok(dcb)
 }
 
-fn decode(attributes: &[u8]) -> WireResult<Dcb> {
+pub(crate) fn decode(attributes: &[u8]) -> WireResult<Dcb> {
     let ieee = Attrs::new(attributes).nested(IEEE)?;
     // struct ieee_pfc: capability, then a bit for each priority that is on.
     let on = ieee
@@ -72,18 +72,6 @@ fn decode(attributes: &[u8]) -> WireResult<Dcb> {
         dscp |= app?.payload.first() == Some(&SELECTOR_DSCP);
     }
     Ok(Dcb { pfc, dscp })
-}
-
-/// For `rdmatop::fuzz`: whatever the attributes are, the priorities are sorted, unique and below 8.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub fn fuzz(raw: &[u8]) {
-    if let Ok(Dcb { pfc: Some(on), .. }) = decode(raw) {
-        assert!(on.is_sorted_by(|one, next| one < next) && on.iter().all(|priority| *priority < 8));
-    }
 }
 
 #[cfg(test)]

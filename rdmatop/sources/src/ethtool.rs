@@ -21,7 +21,7 @@ const GSTATS: u32 = 0x1d;
 const GSSET_INFO: u32 = 0x37;
 const ETH_SS_STATS: u32 = 1;
 /// `ETH_GSTRING_LEN`.
-const NAME: usize = 32;
+pub(crate) const NAME: usize = 32;
 /// More statistics than any driver has: mlx5 has some 40 for each of its queues.
 const MOST: usize = 1 << 16;
 
@@ -126,27 +126,11 @@ fn count(socket: &OwnedFd, name: &[libc::c_char; libc::IFNAMSIZ]) -> Option<usiz
 }
 
 /// Places and names of those that are `wanted` in the block of names that `ETHTOOL_GSTRINGS` returns.
-fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)> {
+pub(crate) fn choose(names: &[u8], wanted: impl Fn(&str) -> bool) -> Vec<(usize, Arc<str>)> {
     let names = names.chunks_exact(NAME).map(text).enumerate();
     names
         .filter_map(|(at, name)| Some((at, name.filter(|name| wanted(name))?.into())))
         .collect()
-}
-
-/// For `rdmatop::fuzz`: each chosen name stands in the input at the place that is returned with it.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub fn fuzz(raw: &[u8]) {
-    for (at, name) in choose(raw, |name| !name.is_empty()) {
-        assert!(
-            raw.get(at * NAME..)
-                .is_some_and(|rest| rest.starts_with(name.as_bytes()))
-        );
-        assert!(name.len() <= NAME);
-    }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

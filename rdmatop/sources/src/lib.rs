@@ -32,4 +32,4 @@ pub mod uprobes;
 #[cfg(any(test, feature = "testkit"))]
 mod testkit;
 #[cfg(any(test, feature = "testkit"))]
-pub use testkit::fake;
+pub use testkit::{fake, fuzz};

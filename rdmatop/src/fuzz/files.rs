@@ -209,5 +209,5 @@ pub(super) fn sanitize(raw: &[u8]) {
 
 /// `/run/rdmatop/hw-counters.json`.
 pub(super) fn hw_counters(raw: &[u8]) {
-    rdmatop_sources::hw_counters::state::fuzz(raw);
+    rdmatop_sources::fuzz::changes(raw);
 }

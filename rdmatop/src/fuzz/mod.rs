@@ -13,10 +13,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("btf", binary::btf),
     ("cgroup", files::cgroup),
     ("counters", files::counters),
-    ("dcb", rdmatop_sources::dcb::fuzz),
+    ("dcb", rdmatop_sources::fuzz::dcb),
     ("doctor", crate::app::doctor::fuzz::doctor),
     ("environ", files::environ),
-    ("ethtool", rdmatop_sources::ethtool::fuzz),
+    ("ethtool", rdmatop_sources::fuzz::ethtool),
     ("event", binary::event),
     ("filter", files::filter),
     ("hw_counters", files::hw_counters),
@@ -28,7 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("proc", files::proc),
     ("sanitize", files::sanitize),
     ("settings", files::settings),
-    ("sock_diag", rdmatop_sources::tcp::fuzz),
+    ("sock_diag", rdmatop_sources::fuzz::sock_diag),
 ];
 
 /// Asserts that a view may print the text: one line, nothing that controls a terminal.

@@ -2,19 +2,14 @@
 //!
 //! The kernel identifies the function by its type id in the module's BTF, and the module by its BTF object.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, OwnedFd},
-    sync::Arc,
-};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use aya_obj::generated::{bpf_attach_type, bpf_btf_info, bpf_cmd};
 
 use crate::{
-    attach::probe::Event,
+    attach::probe::{AttachError, Event, open_raw},
     load::{
         Loader, Target,
-        error::LoadError,
         sys::{bpf, empty, info, raw_bpf},
     },
     offsets::btf::Btf,
@@ -23,31 +18,6 @@ use crate::{
 /// `ENOTSUPP` of include/linux/errno.h, which only the kernel uses: no libc has a name for it.
 const ENOTSUPP: i32 = 524;
 
-/// Why a program is not attached.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FentryError {
-    /// The program could not be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error("the kernel has no BTF for {0}")]
-    NoBtf(String),
-    #[error("the BTF of the module has no function {0}")]
-    NoFunction(String),
-    /// The kernel's ftrace cannot call programs, as on arm64 before Linux 6.4.
-    #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
-    Unsupported,
-    #[error("cannot read the kernel's BTF objects: {command}")]
-    Btf {
-        /// Command of bpf(2).
-        command: &'static str,
-        /// The kernel's answer.
-        #[source]
-        error: io::Error,
-    },
-    #[error("cannot attach")]
-    Refused(#[source] io::Error),
-}
-
 /// A module whose functions fentry and fexit programs can be attached to.
 pub(crate) struct Module {
     btf: Arc<Btf>,
@@ -55,7 +25,7 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    pub(crate) fn open(name: &str, btf: Arc<Btf>) -> Result<Self, FentryError> {
+    pub(crate) fn open(name: &str, btf: Arc<Btf>) -> Result<Self, AttachError> {
         Ok(Self {
             btf,
             object: module_btf(name)?,
@@ -70,7 +40,7 @@ impl Module {
         program: &str,
         at_return: bool,
         function: &str,
-    ) -> Result<(OwnedFd, Event), FentryError> {
+    ) -> Result<(OwnedFd, Event), AttachError> {
         let id = self.btf.function(function);
         let target = Target::Function {
             attach: if at_return {
@@ -78,26 +48,22 @@ impl Module {
             } else {
                 bpf_attach_type::BPF_TRACE_FENTRY
             },
-            id: id.ok_or_else(|| FentryError::NoFunction(function.to_owned()))?,
+            id: id.ok_or_else(|| AttachError::NoFunction(function.to_owned()))?,
             module: &self.object,
         };
         let program = loader.load(program, &target)?;
-        let mut attr = empty();
         // Without a name the kernel attaches the program to the function that it was loaded for.
-        attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
-        // SAFETY: the attribute names only the descriptor above.
-        let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
-        let link = link.map_err(|error| match error.raw_os_error() {
-            Some(ENOTSUPP) => FentryError::Unsupported,
-            _ => FentryError::Refused(error),
+        let event = open_raw(&program, None).map_err(|error| match error.raw_os_error() {
+            Some(ENOTSUPP) => AttachError::Unsupported,
+            _ => AttachError::Bind(error),
         })?;
-        Ok((program, Event::of_link(link)))
+        Ok((program, event))
     }
 }
 
 /// The kernel's BTF object of a module.
-fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
-    let failed = |command| move |error| FentryError::Btf { command, error };
+fn module_btf(module: &str) -> Result<OwnedFd, AttachError> {
+    let failed = |command| move |error| AttachError::Btf { command, error };
     let is_absent = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
     let mut id = 0;
     loop {
@@ -105,7 +71,7 @@ fn module_btf(module: &str) -> Result<OwnedFd, FentryError> {
         attr.__bindgen_anon_6.__bindgen_anon_1.start_id = id;
         // SAFETY: the attribute holds only the number that the command takes.
         match unsafe { raw_bpf(bpf_cmd::BPF_BTF_GET_NEXT_ID, &mut attr) } {
-            Err(error) if is_absent(&error) => return Err(FentryError::NoBtf(module.to_owned())),
+            Err(error) if is_absent(&error) => return Err(AttachError::NoBtf(module.to_owned())),
             next => next.map_err(failed("BPF_BTF_GET_NEXT_ID"))?,
         };
         // SAFETY: the kernel has filled in this member.

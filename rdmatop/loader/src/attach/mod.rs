@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::{
     attach::{
         fentry::Module,
-        probe::{Event, Pmu, ProbeError, raw_tracepoint, tracepoint},
+        probe::{AttachError, Event, Pmu, raw_tracepoint, tracepoint},
     },
     hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
     load::{Loader, Target},
@@ -148,10 +148,10 @@ impl<'a> Attacher<'a> {
                 self.programs.push(attached);
                 outcome
             }
-            Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::NOENT) => {
+            Err(AttachError::Open(error)) if errno(&error) == Some(Errno::NOENT) => {
                 Outcome::off(hook, Verdict::Unsupported, plan::absent(hook))
             }
-            Err(ProbeError::Open(error)) if errno(&error) == Some(Errno::ADDRNOTAVAIL) => {
+            Err(AttachError::Open(error)) if errno(&error) == Some(Errno::ADDRNOTAVAIL) => {
                 Outcome::off(hook, Verdict::Unsupported, plan::ambiguous(hook))
             }
             Err(error) => {
@@ -183,21 +183,21 @@ impl<'a> Attacher<'a> {
     }
 
     /// Attaches a hook's first program, or with `raw` that of the raw tracepoint.
-    fn attach(&self, hook: &'static Hook, raw: bool) -> Result<AttachedProgram, ProbeError> {
+    fn attach(&self, hook: &'static Hook, raw: bool) -> Result<AttachedProgram, AttachError> {
         let load = |target| self.loader.load(hook.runs(raw), &target);
         let (program, event) = match hook.entry {
-            Entry::Tracepoint { .. } if raw => {
+            Entry::Tracepoint if raw => {
                 let program = load(Target::RawTracepoint)?;
                 let event = raw_tracepoint(&program, hook.symbol)?;
                 (program, event)
             }
-            Entry::Tracepoint { category } => {
+            Entry::Tracepoint => {
                 let program = load(Target::Tracepoint)?;
-                let event = tracepoint(&program, self.paths, category, hook.symbol)?;
+                let event = tracepoint(&program, self.paths, hook.symbol)?;
                 (program, event)
             }
             Entry::Kprobe | Entry::Kretprobe => {
-                let kprobes = self.kprobes.ok_or(ProbeError::NoKprobes)?;
+                let kprobes = self.kprobes.ok_or(AttachError::NoKprobes)?;
                 let program = load(Target::Kprobe)?;
                 let event = kprobes.at_kernel(&program, hook.module, hook.symbol, hook.is_return())?;
                 (program, event)

@@ -3,7 +3,7 @@
 //! stays attached while the descriptors are open, so the kernel detaches it when the process ends.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     fs, io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
@@ -12,6 +12,8 @@ use aya_obj::generated::{
     PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_SET_BPF, PERF_FLAG_FD_CLOEXEC, bpf_attach_type, bpf_cmd,
     perf_event_attr, perf_event_sample_format::PERF_SAMPLE_RAW, perf_type_id::PERF_TYPE_TRACEPOINT,
 };
+
+use rdmatop_common::offsets::CATEGORY;
 
 use crate::{
     load::{
@@ -23,7 +25,7 @@ use crate::{
 
 /// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProbeError {
+pub(crate) enum AttachError {
     /// The program could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -35,6 +37,21 @@ pub(crate) enum ProbeError {
     Open(#[source] io::Error),
     #[error("cannot bind the program")]
     Bind(#[source] io::Error),
+    #[error("the kernel has no BTF for {0}")]
+    NoBtf(String),
+    #[error("the BTF of the module has no function {0}")]
+    NoFunction(String),
+    /// The kernel's ftrace cannot call programs, as on arm64 before Linux 6.4.
+    #[error("this kernel cannot enter programs at functions (ENOTSUPP)")]
+    Unsupported,
+    #[error("cannot read the kernel's BTF objects: {command}")]
+    Btf {
+        /// Command of bpf(2).
+        command: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: io::Error,
+    },
 }
 
 /// Keeps a program attached. The link is dropped first, because it holds the event.
@@ -42,16 +59,6 @@ pub(crate) enum ProbeError {
 pub(crate) struct Event {
     pub(crate) link: Option<OwnedFd>,
     _perf: Option<OwnedFd>,
-}
-
-impl Event {
-    /// A link that needs no event of perf.
-    pub(super) const fn of_link(link: OwnedFd) -> Self {
-        Self {
-            link: Some(link),
-            _perf: None,
-        }
-    }
 }
 
 /// The PMU that makes kprobes, or the one that makes uprobes:
@@ -83,7 +90,7 @@ impl Pmu {
         module: &str,
         function: &str,
         at_return: bool,
-    ) -> Result<Event, ProbeError> {
+    ) -> Result<Event, AttachError> {
         let perf = self
             .open(&format!("{module}:{function}"), 0, None, at_return)
             .or_else(|_| self.open(function, 0, None, at_return))?;
@@ -99,14 +106,20 @@ impl Pmu {
         pid: Option<u32>,
         at_return: bool,
         cookie: u64,
-    ) -> Result<Event, ProbeError> {
+    ) -> Result<Event, AttachError> {
         let perf = self.open(path, offset, pid, at_return)?;
-        let link = link(&perf, program, cookie).map_err(ProbeError::Bind)?;
+        let link = link(&perf, program, cookie).map_err(AttachError::Bind)?;
         enabled(perf, Some(link))
     }
 
-    fn open(self, name: &str, offset: u64, pid: Option<u32>, at_return: bool) -> Result<OwnedFd, ProbeError> {
-        let name = CString::new(name).map_err(|error| ProbeError::Open(error.into()))?;
+    fn open(
+        self,
+        name: &str,
+        offset: u64,
+        pid: Option<u32>,
+        at_return: bool,
+    ) -> Result<OwnedFd, AttachError> {
+        let name = CString::new(name).map_err(|error| AttachError::Open(error.into()))?;
         let mut attr = attributes(self.kind);
         if at_return {
             attr.config = 1 << self.return_bit;
@@ -127,15 +140,10 @@ fn bit(text: &str) -> Option<u32> {
         .filter(|bit| *bit < 64)
 }
 
-pub(crate) fn tracepoint(
-    program: &OwnedFd,
-    paths: &Paths,
-    category: &str,
-    event: &str,
-) -> Result<Event, ProbeError> {
-    let number = tracepoint_file(paths, category, event, "id").and_then(|id| id.trim().parse().ok());
+pub(crate) fn tracepoint(program: &OwnedFd, paths: &Paths, event: &str) -> Result<Event, AttachError> {
+    let number = tracepoint_file(paths, event, "id").and_then(|id| id.trim().parse().ok());
     let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
-    attr.config = number.ok_or_else(|| ProbeError::NoTracepoint(format!("{category}:{event}")))?;
+    attr.config = number.ok_or_else(|| AttachError::NoTracepoint(format!("{CATEGORY}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;
     // SAFETY: the attributes contain only plain numbers, and no address.
     bind(unsafe { open(&mut attr, None) }?, program)
@@ -143,14 +151,23 @@ pub(crate) fn tracepoint(
 
 /// Attaches to a raw tracepoint, whose program gets the tracepoint's arguments. The kernel finds it by its
 /// name alone, in modules too.
-pub(crate) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<Event, ProbeError> {
-    let name = CString::new(event).map_err(|error| ProbeError::Open(error.into()))?;
+pub(crate) fn raw_tracepoint(program: &OwnedFd, event: &str) -> Result<Event, AttachError> {
+    let name = CString::new(event).map_err(|error| AttachError::Open(error.into()))?;
+    open_raw(program, Some(&name)).map_err(AttachError::Bind)
+}
+
+/// Attaches by a link that needs no event of perf: to the raw tracepoint of this name, or without a name to
+/// the function that the program was loaded for.
+pub(super) fn open_raw(program: &OwnedFd, name: Option<&CStr>) -> io::Result<Event> {
     let mut attr = empty();
-    attr.raw_tracepoint.name = name.as_ptr() as u64;
+    attr.raw_tracepoint.name = name.map_or(0, |name| name.as_ptr() as u64);
     attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
     // SAFETY: the name outlives the call.
-    let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) };
-    link.map(Event::of_link).map_err(ProbeError::Bind)
+    let link = unsafe { bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr) }?;
+    Ok(Event {
+        link: Some(link),
+        _perf: None,
+    })
 }
 
 fn attributes(kind: u32) -> perf_event_attr {
@@ -165,7 +182,7 @@ fn attributes(kind: u32) -> perf_event_attr {
 ///
 /// # Safety
 /// Addresses in the attributes must be valid.
-unsafe fn open(attr: &mut perf_event_attr, pid: Option<u32>) -> Result<OwnedFd, ProbeError> {
+unsafe fn open(attr: &mut perf_event_attr, pid: Option<u32>) -> Result<OwnedFd, AttachError> {
     // For one process the probe works on any CPU. For all processes perf requires the number of a CPU, but
     // the program runs on all of them.
     let (pid, cpu): (libc::pid_t, libc::c_int) = match pid {
@@ -184,12 +201,12 @@ unsafe fn open(attr: &mut perf_event_attr, pid: Option<u32>) -> Result<OwnedFd, 
         )
     };
     let fd = i32::try_from(rc).ok().filter(|fd| *fd >= 0);
-    let fd = fd.ok_or_else(|| ProbeError::Open(io::Error::last_os_error()))?;
+    let fd = fd.ok_or_else(|| AttachError::Open(io::Error::last_os_error()))?;
     // SAFETY: the kernel has just made this descriptor for this process, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, ProbeError> {
+fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, AttachError> {
     let link = link(&perf, program, 0).ok();
     if link.is_none() {
         ask(&perf, PERF_EVENT_IOC_SET_BPF, program.as_raw_fd())?;
@@ -197,7 +214,7 @@ fn bind(perf: OwnedFd, program: &OwnedFd) -> Result<Event, ProbeError> {
     enabled(perf, link)
 }
 
-fn enabled(perf: OwnedFd, link: Option<OwnedFd>) -> Result<Event, ProbeError> {
+fn enabled(perf: OwnedFd, link: Option<OwnedFd>) -> Result<Event, AttachError> {
     ask(&perf, PERF_EVENT_IOC_ENABLE, 0)?;
     Ok(Event {
         link,
@@ -216,11 +233,11 @@ fn link(perf: &OwnedFd, program: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
 }
 
 /// An ioctl that takes a number.
-fn ask(perf: &OwnedFd, request: u32, argument: i32) -> Result<(), ProbeError> {
+fn ask(perf: &OwnedFd, request: u32, argument: i32) -> Result<(), AttachError> {
     // SAFETY: both requests that are made with this take a number and no address.
     let rc = unsafe { libc::ioctl(perf.as_raw_fd(), libc::c_ulong::from(request) as _, argument) };
     if rc < 0 {
-        return Err(ProbeError::Bind(io::Error::last_os_error()));
+        return Err(AttachError::Bind(io::Error::last_os_error()));
     }
     Ok(())
 }

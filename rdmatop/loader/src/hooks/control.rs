@@ -83,7 +83,7 @@ const VERB_RETURN: Hook = Hook {
 };
 
 const CM_TRACE: Hook = Hook {
-    entry: Entry::Tracepoint { category: "rdma_cma" },
+    entry: Entry::Tracepoint,
     module: "rdma_cm",
     ..ALONE
 };
@@ -108,6 +108,13 @@ const CM_ENDS: &[&str] = &[
 const CM_WANTS: Offsets = &[CM_ENDS, OWNER, DEVICE, CURRENT];
 const CM_WANTS_QPN: Offsets = &[CM_ENDS, &["OFF_IDPRIV_QPN"], OWNER, DEVICE, CURRENT];
 const CM_WANTS_STATUS: Offsets = &[CM_ENDS, &["OFF_CM_STATUS"], OWNER, DEVICE, CURRENT];
+
+const CQ_WANTS: Offsets = &[
+    &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
+    OWNER,
+    DEVICE,
+    CURRENT,
+];
 
 /// Every hook of the control plane.
 pub const CONTROL_PLANE: &[Hook] = &[
@@ -217,12 +224,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         symbol: "ib_destroy_cq_user",
         gives: "CQ destroy",
         events: &[EventKind::CqDestroy],
-        wants: &[
-            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
-            OWNER,
-            DEVICE,
-            CURRENT,
-        ],
+        wants: CQ_WANTS,
         fast: Some(fast("fe_destroy_cq")),
         ..ENTRY
     },
@@ -231,12 +233,7 @@ pub const CONTROL_PLANE: &[Hook] = &[
         symbol: "ib_free_cq",
         gives: "CQ destroy of kernel consumers",
         events: &[EventKind::CqDestroy],
-        wants: &[
-            &["OFF_CQ_DEVICE", "OFF_CQ_CQE", "OFF_CQ_RES", "OFF_TASK_START"],
-            OWNER,
-            DEVICE,
-            CURRENT,
-        ],
+        wants: CQ_WANTS,
         ..ALONE
     },
     Hook {

@@ -8,7 +8,7 @@ pub mod datapath;
 pub(crate) mod reads_tests;
 pub(crate) mod work;
 
-use rdmatop_common::provider::Counted;
+use rdmatop_common::{offsets::CATEGORY, provider::Counted};
 use rdmatop_model::event::EventKind;
 
 /// Where and how the kernel enters a program.
@@ -18,11 +18,8 @@ pub enum Entry {
     Kprobe,
     /// The program runs at a function's return.
     Kretprobe,
-    /// The program runs at a tracepoint.
-    Tracepoint {
-        /// Category, a directory under tracefs' events.
-        category: &'static str,
-    },
+    /// The program runs at a tracepoint of `rdma_cma`.
+    Tracepoint,
 }
 
 /// A second program for a hook, entered by fentry or fexit. It costs the traced function less than a kprobe,
@@ -114,7 +111,7 @@ pub struct Path {
 pub struct Hook {
     /// Name in the object.
     pub program: &'static str,
-    /// Where in the function, or the tracepoint's category.
+    /// Where in the function, or that it is a tracepoint.
     pub entry: Entry,
     /// Function or tracepoint.
     pub symbol: &'static str,
@@ -209,8 +206,8 @@ impl Hook {
             Entry::Kprobe => "kprobe",
             Entry::Kretprobe if second => "fexit",
             Entry::Kretprobe => "kretprobe",
-            Entry::Tracepoint { .. } if second => "raw_tracepoint",
-            Entry::Tracepoint { category } => return format!("tracepoint:{category}:{}", self.symbol),
+            Entry::Tracepoint if second => "raw_tracepoint",
+            Entry::Tracepoint => return format!("tracepoint:{CATEGORY}:{}", self.symbol),
         };
         format!("{how}:{}", self.symbol)
     }
@@ -362,7 +359,7 @@ mod tests {
                 "{}",
                 hook.program
             );
-            let is_tracepoint = matches!(hook.entry, Entry::Tracepoint { .. });
+            let is_tracepoint = hook.entry == Entry::Tracepoint;
             assert!(
                 hook.fast.is_none() || !is_tracepoint,
                 "{} cannot be entered otherwise",

@@ -49,6 +49,7 @@ const FIRST: &[&str] = &[
 const HOOK: Hook = Hook {
     module: provider::RXE.driver,
     path: Some(&PATH),
+    gives: "work requests as events",
     events: POSTS,
     // The next visit finds by the ring's index what a skipped run would have reported.
     skip: Skip::Nothing,
@@ -63,7 +64,6 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
         program: "wr_created",
         symbol: "rdma_restrack_add",
         module: "ib_core",
-        gives: "work requests as events",
         cost: Some(
             "the first work requests of as many QPs may be missing; the number includes new MRs and CQs, which lose \
              nothing",
@@ -75,7 +75,6 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
     Hook {
         program: "wr_completer",
         symbol: "rxe_completer",
-        gives: "work requests as events",
         needs: &[ELEMENT, FIRST],
         wants: &[PEER, &["OFF_RXE_QP_STATE"]],
         ..HOOK
@@ -83,7 +82,6 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
     Hook {
         program: "wr_post_send",
         symbol: "rxe_post_send",
-        gives: "work requests as events",
         needs: &[ELEMENT, FIRST],
         wants: &[PEER],
         ..HOOK
@@ -91,7 +89,6 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
     Hook {
         program: "wr_cq_post",
         symbol: "rxe_cq_post",
-        gives: "work requests as events",
         cost: Some("as many work requests may have ended without an event or a status"),
         needs: &[
             ELEMENT,
@@ -141,7 +138,6 @@ pub(crate) const WORK_HOOKS: &[Hook] = &[
     Hook {
         program: "wr_queue_end",
         symbol: "rxe_queue_cleanup",
-        gives: "work requests as events",
         cost: Some("the last work requests of as many queues before their destruction may be missing"),
         skip: Skip::Named,
         needs: &[ELEMENT],

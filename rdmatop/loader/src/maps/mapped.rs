@@ -9,7 +9,7 @@ use std::{
 };
 
 use aya::maps::{Map, MapError, Stack};
-use rdmatop_common::counters::free;
+use rdmatop_common::counters::{QpSlot, free};
 use rustix::{
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
@@ -102,6 +102,14 @@ impl<T: FromBytes + IntoBytes + Copy> Mapped<T> {
     pub(crate) fn read(&self, number: u32) -> T {
         // SAFETY: the element is inside the mapping, and any bytes are a valid `T`.
         unsafe { read_volatile(self.at(number)) }
+    }
+}
+
+impl Mapped<QpSlot> {
+    /// Whether a QP has the slot.
+    pub(crate) fn in_use(&self, number: u32) -> bool {
+        // SAFETY: the slot is inside the mapping; the kernel side writes the word whole.
+        unsafe { read_volatile(&raw const (*self.at(number)).qp) != 0 }
     }
 }
 

@@ -127,9 +127,7 @@ impl SlotMap {
     /// or if not all could be freed.
     pub(crate) fn make_room(&mut self) -> bool {
         let array = &self.array;
-        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
-        let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let ranges = self.used_ranges.near(in_use);
+        let ranges = self.used_ranges.near(|number| array.in_use(number));
         if !self.used_ranges.goes_beyond(place::eager(self.capacity())) {
             return false;
         }
@@ -177,9 +175,7 @@ impl SlotMap {
         mut give: impl FnMut(u32, QpSlot),
     ) {
         let array = &self.array;
-        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
-        let in_use = |number| unsafe { read_volatile(&raw const (*array.at(number)).qp) != 0 };
-        let ranges = self.used_ranges.ranges(in_use);
+        let ranges = self.used_ranges.ranges(|number| array.in_use(number));
         for numbers in ranges.into_iter().filter(|numbers| !numbers.is_empty()) {
             if self.seen.len() < numbers.end as usize {
                 self.seen.resize(numbers.end as usize, LastReading::default());

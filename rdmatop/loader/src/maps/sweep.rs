@@ -154,35 +154,24 @@ fn is_alive(pid: u32) -> bool {
 }
 
 /// Totals of sessions that have ended. A new session's maps start at zero, but reported totals must not fall.
+#[derive(Default)]
 struct Past {
     losses: [u64; loss::COUNT as usize],
     floods: Floods,
     /// At least one session has run.
     begun: bool,
-    /// `None` if in some session the kernel did not report skips.
-    skipped: Option<Vec<Skipped>>,
+    skipped: Vec<Skipped>,
+    /// In some session the kernel did not report skips.
+    uncounted: bool,
     counts: Carried,
     work: WorkCounts,
-}
-
-impl Default for Past {
-    fn default() -> Self {
-        Self {
-            losses: [0; loss::COUNT as usize],
-            floods: Floods::default(),
-            begun: false,
-            skipped: Some(Vec::new()),
-            counts: Carried::default(),
-            work: WorkCounts::default(),
-        }
-    }
 }
 
 impl Past {
     /// All skips so far, including those of the present session.
     fn and(&self, now: Option<Vec<Skipped>>) -> Option<Vec<Skipped>> {
-        let mut all = self.skipped.clone()?;
-        for skipped in now? {
+        let mut all = self.skipped.clone();
+        for skipped in now.filter(|_| !self.uncounted)? {
             match all.iter_mut().find(|known| known.hook == skipped.hook) {
                 Some(known) => known.count += skipped.count,
                 None => all.push(skipped),
@@ -254,7 +243,8 @@ impl MapSweep {
         inner.past.losses = losses;
         inner.past.work = work.unwrap_or(inner.past.work);
         if inner.maps.is_some() {
-            (inner.past.begun, inner.past.skipped) = (true, skipped);
+            (inner.past.begun, inner.past.uncounted) = (true, skipped.is_none());
+            inner.past.skipped = skipped.unwrap_or_default();
         }
         if let Some(counts) = counts {
             inner.past.counts.keep(counts, is_alive);
@@ -361,7 +351,7 @@ impl MapSweep {
         let inner = self.inner();
         match &inner.maps {
             Some(maps) => inner.past.and(maps.skips.named()),
-            None if inner.past.begun => inner.past.skipped.clone(),
+            None if inner.past.begun => inner.past.and(Some(Vec::new())),
             None => None,
         }
     }
@@ -516,7 +506,7 @@ mod tests {
     #[test]
     fn what_was_skipped_adds_up_over_sessions_until_one_does_not_know() {
         let past = Past {
-            skipped: Some(vec![skipped("a", 2)]),
+            skipped: vec![skipped("a", 2)],
             ..Past::default()
         };
         assert_eq!(
@@ -525,7 +515,7 @@ mod tests {
         );
         assert_eq!(past.and(None), None);
         let unknown = Past {
-            skipped: None,
+            uncounted: true,
             ..Past::default()
         };
         assert_eq!(unknown.and(Some(Vec::new())), None);

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use rdmatop_common::offsets::{OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
+use rdmatop_common::offsets::{CATEGORY, OFFSETS, Offset, TRACEPOINT_FIELDS, UNKNOWN};
 
 use crate::offsets::btf::{Btf, BtfError};
 use rdmatop_model::cause::{CauseId, Obstacle};
@@ -182,9 +182,9 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
 }
 
 /// The text of a tracepoint's file, such as `format`, if tracefs is mounted and has it.
-pub(super) fn tracepoint_file(paths: &Paths, category: &str, event: &str, file: &str) -> Option<String> {
+pub(super) fn tracepoint_file(paths: &Paths, event: &str, file: &str) -> Option<String> {
     paths.tracing.iter().find_map(|root| {
-        std::fs::read_to_string(root.join("events").join(category).join(event).join(file)).ok()
+        std::fs::read_to_string(root.join("events").join(CATEGORY).join(event).join(file)).ok()
     })
 }
 
@@ -225,7 +225,7 @@ pub fn resolve(paths: &Paths, names: Option<&BTreeSet<&str>>) -> (ResolvedOffset
     for field in TRACEPOINT_FIELDS.iter().filter(|field| is_needed(field.global)) {
         let format = formats
             .entry(field.event)
-            .or_insert_with(|| tracepoint_file(paths, field.category, field.event, "format"));
+            .or_insert_with(|| tracepoint_file(paths, field.event, "format"));
         if let Some(value) = format.as_deref().and_then(|text| field_offset(text, field.field)) {
             out.values.insert(field.global, value);
         }

@@ -47,7 +47,7 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
         let (second, partial) = match plan::decide(hook, &facts) {
-            Decision::Leave(Verdict::Unsupported, _) if matches!(hook.entry, Entry::Tracepoint { .. }) => {
+            Decision::Leave(Verdict::Unsupported, _) if hook.entry == Entry::Tracepoint => {
                 undecided.push(hook.program);
                 continue;
             }
@@ -92,7 +92,7 @@ mod tests {
         let (_, table) = page.split_once("\n| program |").unwrap();
         let named: BTreeSet<&str> = table.split('`').skip(1).step_by(2).collect();
         // Of a tracepoint's two programs the page has that of the newer kernels, at the raw tracepoint.
-        let of = |hook: &'static Hook| hook.runs(matches!(hook.entry, Entry::Tracepoint { .. }));
+        let of = |hook: &'static Hook| hook.runs(hook.entry == Entry::Tracepoint);
         let programs: BTreeSet<&str> = datapath::all_hooks().map(of).collect();
         assert_eq!(
             named, programs,

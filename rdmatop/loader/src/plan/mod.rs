@@ -60,10 +60,10 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
             return Decision::AttachRaw((!off.is_empty()).then(|| unread(hook, &off)));
         }
     }
-    if let (Entry::Tracepoint { .. }, Some(why)) = (hook.entry, &facts.without_tracefs) {
+    if let (Entry::Tracepoint, Some(why)) = (hook.entry, &facts.without_tracefs) {
         return Decision::Leave(Verdict::Unsupported, why.clone());
     }
-    if let (Some(symbols), false) = (&facts.symbols, is_tracepoint(hook)) {
+    if let (Some(symbols), false) = (&facts.symbols, hook.entry == Entry::Tracepoint) {
         match symbols.get(hook.symbol) {
             None | Some(0) => return Decision::Leave(Verdict::Unsupported, absent(hook)),
             Some(1) => {}
@@ -84,10 +84,6 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
     }
     let off: Vec<_> = hook.wanted().filter(without).chain(unseen).collect();
     Decision::Attach((!off.is_empty()).then(|| unread(hook, &off)))
-}
-
-fn is_tracepoint(hook: &Hook) -> bool {
-    matches!(hook.entry, Entry::Tracepoint { .. })
 }
 
 /// Why a hook is not attached if the kernel lacks its function.

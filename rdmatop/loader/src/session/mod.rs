@@ -7,13 +7,11 @@ mod start;
 use std::{collections::HashMap, os::fd::OwnedFd};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
-use aya_log::EbpfLogger;
 use rdmatop_common::names::map;
 
 use crate::{
     attach::{AttachedProgram, explain, pinned},
     hooks::{Role, Skip},
-    load::program_log,
     maps::{skipped::Watched, slots::SlotMap},
     plan::{self, Outcome, options::Options, unseen},
     user::UserPath,
@@ -41,7 +39,6 @@ pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
 /// Loaded maps and attached programs. Dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
-    log: Option<EbpfLogger<program_log::Stderr>>,
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
     datapaths: DataPaths,
@@ -61,7 +58,7 @@ impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let _rights = Raised::for_attach();
-        Ok(Resolved::of(options)?.load()?.attach()?.session())
+        Resolved::of(options)?.load()?.session()
     }
 
     /// Switches counting and records on or off.
@@ -97,13 +94,6 @@ impl Session {
     /// Whether records report every change of the table of QPs.
     pub fn follows_qps(&self) -> bool {
         plan::follows_qps(&self.outcomes)
-    }
-
-    /// Prints what programs built with the `log` feature have logged.
-    pub fn flush_log(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
     }
 
     /// The data paths that are counted.

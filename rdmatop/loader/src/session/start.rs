@@ -16,12 +16,11 @@ use rdmatop_common::{
 
 use super::Session;
 use crate::{
-    attach::{AttachedProgram, Attacher, explain, pinned},
+    attach::{Attacher, explain, pinned},
     hooks::{Role, control::CONTROL_PLANE, datapath::DATA_PATHS, work::WORK_HOOKS},
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
-        program_log,
     },
     maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
@@ -62,18 +61,6 @@ pub(crate) struct Loaded<'a> {
     resolved: Resolved<'a>,
     loader: Loader,
     maps: Maps,
-}
-
-/// Programs are attached. They count nothing until [`Session::set_enabled`].
-pub(crate) struct Attached<'a> {
-    loaded: Loaded<'a>,
-    programs: Vec<AttachedProgram>,
-    outcomes: Vec<Outcome>,
-    datapaths: DataPaths,
-    /// Readings that are unknown for each provider's QPs, because a program of its data path is not attached.
-    unknown: Vec<(u32, u32)>,
-    /// Why the QPs whose programs are to be probed cannot be found.
-    cannot_find: Option<Obstacle>,
 }
 
 impl<'a> Resolved<'a> {
@@ -131,13 +118,18 @@ impl<'a> Resolved<'a> {
     }
 }
 
-impl<'a> Loaded<'a> {
-    /// Attaches the programs one by one, with an outcome for each.
-    pub(crate) fn attach(mut self) -> Result<Attached<'a>, Obstacle> {
-        let resolved = &mut self.resolved;
+impl Loaded<'_> {
+    /// Attaches the programs one by one, with an outcome for each, and opens the counters. The programs count
+    /// nothing until [`Session::set_enabled`].
+    pub(crate) fn session(self) -> Result<Session, Obstacle> {
+        let Self {
+            mut resolved,
+            loader,
+            mut maps,
+        } = self;
         let (options, facts) = (resolved.options, &resolved.facts);
-        let mut attacher = Attacher::new(&self.loader, facts, &resolved.paths, resolved.btf.as_mut());
-        let (hot, datapaths, unknown) = count(options, &mut attacher);
+        let mut attacher = Attacher::new(&loader, facts, &resolved.paths, resolved.btf.as_mut());
+        let (hot, mut datapaths, unknown) = count(options, &mut attacher);
         let all_counted = counts_all_posts(&datapaths, facts, has_hardware(&resolved.root));
         let mut outcomes = control_plane(options, all_counted, &mut attacher);
         outcomes.extend(hot);
@@ -151,37 +143,6 @@ impl<'a> Loaded<'a> {
         }
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
-        Ok(Attached {
-            loaded: self,
-            programs,
-            outcomes,
-            datapaths,
-            unknown,
-            cannot_find,
-        })
-    }
-}
-
-impl Attached<'_> {
-    /// Opens the counters.
-    pub(crate) fn session(self) -> Session {
-        let Self {
-            loaded:
-                Loaded {
-                    resolved,
-                    loader,
-                    mut maps,
-                },
-            programs,
-            outcomes,
-            mut datapaths,
-            unknown,
-            cannot_find,
-        } = self;
-        let options = resolved.options;
-        let log = programs
-            .first()
-            .and_then(|first| program_log::of(&maps, &first.program));
         // A kernel without BTF has no such directory either.
         let btf = &resolved.paths.btf;
         let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
@@ -205,9 +166,8 @@ impl Attached<'_> {
             None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
         });
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
-        Session {
+        Ok(Session {
             maps,
-            log,
             outcomes,
             unseen,
             datapaths,
@@ -216,7 +176,7 @@ impl Attached<'_> {
             user,
             compares,
             programs,
-        }
+        })
     }
 }
 
@@ -280,7 +240,8 @@ fn choose_work(maps: &mut HashMap<String, Map>, filter: WrFilter) -> Result<(), 
 }
 
 /// Attaches the programs that count work requests, where they are wanted. Returns their outcomes, the data
-/// paths that count, and the unknown readings of each: [`Attached::unknown`].
+/// paths that count, and for each the readings of its QPs that are unknown, because a program of the path is
+/// not attached.
 fn count(options: &Options, attacher: &mut Attacher<'_>) -> (Vec<Outcome>, DataPaths, Vec<(u32, u32)>) {
     let (mut all, mut datapaths, mut unknown) = (Vec::new(), DataPaths::default(), Vec::new());
     for path in DATA_PATHS

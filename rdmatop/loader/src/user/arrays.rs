@@ -50,12 +50,10 @@ impl Arrays {
     /// process, or all. `owners` gets the owner of each that lives.
     pub(super) fn qps_with_slots(&mut self, of: Option<u32>, owners: &mut Owners) -> Vec<SlotQp> {
         let slots = &self.slots;
-        // SAFETY: the number is inside the mapping; the kernel side writes the word whole.
-        let in_use = |number| unsafe { read_volatile(&raw const (*slots.at(number)).qp) != 0 };
         owners.look();
         let read = |number| {
             let place = slots.at(number);
-            // SAFETY: as above.
+            // SAFETY: the number is inside the mapping; the kernel side writes each word whole.
             let (qp, slot_qp) = unsafe {
                 let slot_qp = SlotQp {
                     number,
@@ -76,7 +74,7 @@ impl Arrays {
         };
         let qps = self
             .used_ranges
-            .ranges(in_use)
+            .ranges(|number| slots.in_use(number))
             .into_iter()
             .flatten()
             .filter_map(read)

@@ -1,9 +1,7 @@
 //! Which processes' failures are reported: few, each in a line of its own, and no user pushes out another.
 //! One more line says how many are left out. Pure.
 
-use std::collections::BTreeMap;
-
-use rdmatop_base::{order::Ordered as _, text};
+use rdmatop_base::{order::Ordered as _, text, turns::in_turn};
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
 
 /// The most failures to report.
@@ -52,16 +50,8 @@ impl Failures {
 
     /// The lines: users take turns.
     pub(super) fn causes(&self) -> Vec<Cause> {
-        let mut of_user = BTreeMap::new();
-        let turns = self.0.iter().map(|known| {
-            let turn = of_user.entry(known.user).or_insert(0_usize);
-            *turn += 1;
-            (*turn, known)
-        });
-        let mut shown: Vec<_> = turns.filter(|(turn, _)| *turn <= MOST).collect();
-        shown.order_by_key(|(turn, _)| *turn);
-        shown.truncate(MOST);
-        shown.order_by_key(|(_, known)| known.pid);
+        let mut shown = in_turn(&self.0, MOST, |known| known.user);
+        shown.order_by_key(|known| known.pid);
         let left_out = self.0.len() - shown.len();
         let rest = (left_out > 0).then(|| {
             let why = format!("only {MOST} processes are named");
@@ -69,7 +59,7 @@ impl Failures {
             Obstacle::new(CauseId::NotProbed, why, ONE)
                 .takes(format!("Not counted: work requests of {what}"), Concerns::Host)
         });
-        let causes = shown.into_iter().map(|(_, known)| known.cause.clone());
+        let causes = shown.into_iter().map(|known| known.cause.clone());
         causes.chain(rest).collect()
     }
 }

@@ -27,27 +27,24 @@ const FINDS: Hook = Hook {
     ..Hook::BASE
 };
 
+const DESTROY: Hook = Hook {
+    program: "user_destroy",
+    symbol: "ib_destroy_qp_user",
+    gives: "final counts of a destroyed QP, for --uprobes",
+    needs: &[],
+    wants: &[],
+    keeps_slots: false,
+    ..FINDS
+};
+
 /// Attached with `--uprobes` only.
 pub const HOOKS: &[Hook] = &[
     Hook {
         program: "user_destroy_ret",
         entry: Entry::Kretprobe,
-        symbol: "ib_destroy_qp_user",
-        gives: "final counts of a destroyed QP, for --uprobes",
-        needs: &[],
-        wants: &[],
-        keeps_slots: false,
-        ..FINDS
+        ..DESTROY
     },
-    Hook {
-        program: "user_destroy",
-        symbol: "ib_destroy_qp_user",
-        gives: "final counts of a destroyed QP, for --uprobes",
-        needs: &[],
-        wants: &[],
-        keeps_slots: false,
-        ..FINDS
-    },
+    DESTROY,
     Hook {
         program: "user_modify",
         symbol: "_ib_modify_qp",

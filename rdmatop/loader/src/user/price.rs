@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
-use rdmatop_sources::uprobes::{CONTEXT_POST_SEND, Opened, Process, after_landing_pad, file};
+use rdmatop_sources::{
+    clock,
+    uprobes::{CONTEXT_POST_SEND, Opened, Process, after_landing_pad, file},
+};
 
 /// The number of calls in a row, and the number of rows. The fastest row counts.
 const CALLS: u32 = 200;
@@ -59,19 +62,14 @@ impl Sample {
     /// How long a call takes now, ns of this thread's CPU time, in the fastest row.
     pub(super) fn call_ns(&self) -> u64 {
         let row = || {
-            let begun = thread_ns();
+            let begun = clock::read(ClockId::ThreadCPUTime);
             for _ in 0..CALLS {
                 std::hint::black_box(post(self.handle(), self.handle(), 0));
             }
-            thread_ns().saturating_sub(begun) / u64::from(CALLS)
+            clock::read(ClockId::ThreadCPUTime).saturating_sub(begun) / u64::from(CALLS)
         };
         (0..ROWS).map(|_| row()).min().unwrap_or(0)
     }
-}
-
-fn thread_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]

@@ -84,19 +84,6 @@ impl Changes {
     }
 }
 
-/// For `rdmatop::fuzz`: parsing, writing and parsing again changes nothing, and errors are printable.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub fn fuzz(raw: &[u8]) {
-    match Changes::parse(raw) {
-        Ok(changes) => assert_eq!(Changes::parse(&changes.bytes()).as_ref(), Ok(&changes)),
-        Err(why) => assert_eq!(text::sanitize(why.as_bytes()), why),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

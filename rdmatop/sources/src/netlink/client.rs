@@ -190,18 +190,14 @@ impl<T: Transport> Nldev<T> {
         self.one(&Request::nldev(cmd::SYS_GET, Reply::One), NetnsMode::decode)
     }
 
-    fn entries<E: Entry>(&mut self, device: u32) -> Result<Dump<E>, NetlinkError> {
-        self.entries_of(&Request::nldev(E::COMMAND, Reply::Dump).device(device))
-    }
-
-    pub(super) fn entries_of<E: Entry>(&mut self, request: &Request) -> Result<Dump<E>, NetlinkError> {
+    pub(super) fn entries<E: Entry>(&mut self, request: &Request) -> Result<Dump<E>, NetlinkError> {
         let decode = |attrs: Attrs<'_>, out: &mut Vec<E>| each_entry(attrs, &mut |entry| out.push(entry));
         self.dump(request, decode, E::identity)
     }
 
     /// Queue pairs of a device.
     pub fn qps(&mut self, device: u32) -> Result<Dump<Qp>, NetlinkError> {
-        self.entries_of(
+        self.entries(
             &Request::nldev(Qp::COMMAND, Reply::Dump)
                 .device(device)
                 .driver_types(),
@@ -268,7 +264,7 @@ impl<T: Transport> Nldev<T> {
 
     /// Memory regions of a device.
     pub fn mrs(&mut self, device: u32) -> Result<Dump<Mr>, NetlinkError> {
-        self.entries(device)
+        self.entries(&Request::nldev(Mr::COMMAND, Reply::Dump).device(device))
     }
 
     /// Connection-manager ids of a device.

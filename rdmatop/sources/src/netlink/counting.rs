@@ -70,7 +70,7 @@ impl<T: Transport> Nldev<T> {
         let request = Request::nldev(CounterSet::COMMAND, Reply::Dump)
             .device(device)
             .with(|writer| writer.u32(STAT_RES, OF_QPS));
-        self.entries_of(&request)
+        self.entries(&request)
     }
 
     /// How the QPs of a port are bound.

@@ -220,11 +220,7 @@ impl<'a> Attr<'a> {
             .iter()
             .position(|&byte| byte == 0)
             .map(|end| &self.payload[..end])
-            .ok_or(WireError::AttrSize {
-                number: self.number,
-                need: self.payload.len() + 1,
-                have: self.payload.len(),
-            })
+            .ok_or_else(|| self.not_of_size(self.payload.len() + 1))
     }
 
     /// A string made by the kernel, for display; bytes that are not UTF-8 become U+FFFD.

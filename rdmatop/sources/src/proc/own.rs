@@ -1,7 +1,12 @@
 //! The resources that rdmatop itself uses.
 use std::{fs::File, os::unix::fs::FileExt, time::Duration};
 
-use crate::root::{Root, parse_u64};
+use rustix::time::ClockId;
+
+use crate::{
+    clock,
+    root::{Root, parse_u64},
+};
 
 /// Own CPU time and memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,19 +34,11 @@ impl SelfMeter {
     /// The present use.
     pub fn read(&self) -> SelfCost {
         SelfCost {
-            cpu: cpu_clock(),
+            // All threads, also those that have ended, to the nanosecond.
+            cpu: Some(Duration::from_nanos(clock::read(ClockId::ProcessCPUTime))),
             rss: self.statm.as_ref().and_then(resident),
         }
     }
-}
-
-/// `CLOCK_PROCESS_CPUTIME_ID`: all threads, also those that have ended, to the nanosecond.
-fn cpu_clock() -> Option<Duration> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Some(Duration::new(
-        time.tv_sec.try_into().ok()?,
-        time.tv_nsec.try_into().ok()?,
-    ))
 }
 
 /// Second field of `statm` (proc_pid_statm(5)), in pages.

@@ -24,7 +24,7 @@ const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// Unique while the kernel runs.
     pub(super) cookie: u64,
     /// Inode of the socket, as `/proc/PID/fd` names it; 0 when no process has it open.
@@ -34,9 +34,9 @@ pub(super) struct Connection {
     /// Address of the other end.
     pub(super) remote: SocketAddr,
     /// Bytes that the peer acknowledged.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     /// Bytes received in order.
-    pub(super) received: u64,
+    pub(crate) received: u64,
 }
 
 /// Asks for all connections of an address family (`AF_INET`, `AF_INET6`) in our network namespace.
@@ -58,7 +58,7 @@ fn at<const N: usize>(bytes: &[u8], offset: usize) -> WireResult<[u8; N]> {
 
 /// Reads one record; `None` when it has no counts: the kernel leaves them out for a socket that is just
 /// closing.
-pub(super) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
+pub(crate) fn connection(payload: &[u8]) -> WireResult<Option<Connection>> {
     let [family] = at(payload, 0)?;
     let end = |port: usize, address: usize| -> WireResult<SocketAddr> {
         let ip = if family == FAMILIES[0] {

@@ -5,7 +5,7 @@
 //! collective communication listen on such ports, servers of files and data do not. Only connections of our
 //! own network namespace are seen.
 
-mod diag;
+pub(crate) mod diag;
 mod octets;
 mod owners;
 mod totals;
@@ -29,24 +29,6 @@ use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
     input::{ReadAt, TcpSample, TcpTotals},
 };
-
-/// For `rdmatop::fuzz`: each count that is read from an answer of sock_diag stands in it.
-///
-/// # Panics
-///
-/// It panics where that does not hold.
-#[cfg(feature = "testkit")]
-pub fn fuzz(raw: &[u8]) {
-    for message in crate::netlink::wire::Messages::new(raw).flatten() {
-        if let Ok(Some(connection)) = diag::connection(message.payload) {
-            // Both counts stand in the message.
-            for count in [connection.sent, connection.received] {
-                let count = count.to_ne_bytes();
-                assert!(message.payload.windows(8).any(|bytes| bytes == count));
-            }
-        }
-    }
-}
 
 const S: u64 = 1_000_000_000;
 /// Looks take at most one part in `SHARE` of the time.

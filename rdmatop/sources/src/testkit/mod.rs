@@ -1,3 +1,4 @@
 //! What tests of several crates share.
 
 pub mod fake;
+pub mod fuzz;
