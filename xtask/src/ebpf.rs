@@ -15,6 +15,9 @@ pub(crate) struct BuildArgs {
     /// Lint the programs instead of building them
     #[arg(long)]
     pub(crate) clippy: bool,
+    /// With log lines from inside the programs, for developers
+    #[arg(long, conflicts_with = "clippy")]
+    pub(crate) log: bool,
     /// Print nothing unless it fails
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -34,7 +37,10 @@ pub(crate) fn main(args: BuildArgs) -> Result<u8> {
     }
     let _alone =
         toolchain::alone(&target_dir).with_context(|| format!("cannot lock {}", target_dir.display()))?;
-    let build = found.build_command(&repo, &target_dir);
+    let mut build = found.build_command(&repo, &target_dir);
+    if args.log {
+        build.args(["--features", "log"]);
+    }
     execute("the eBPF build", build, args.quiet)?;
     let built = toolchain::built_object(&target_dir);
     let bytes = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;

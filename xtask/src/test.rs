@@ -334,7 +334,12 @@ fn style_and_units(asked: &Units<'_>) -> Part {
     for (label, clippy) in [("the eBPF build", false), ("clippy for bpf", true)] {
         check(
             label,
-            ebpf::main(ebpf::BuildArgs { clippy, quiet: true }).map(drop),
+            ebpf::main(ebpf::BuildArgs {
+                clippy,
+                log: false,
+                quiet: true,
+            })
+            .map(drop),
         );
     }
     let lints = build(asked.behind_guests).and_then(|built| {

@@ -6,10 +6,10 @@
 /// variable that has the stack pointer.
 macro_rules! entry {
     (always $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe $([$stack])? $kprobe($($arg),*) $body);
+        entry!(@kprobe |ctx| $([$stack])? $kprobe($($arg),*) $body);
     };
     (always $kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe $kprobe($($arg),*) $body);
+        entry!(@kprobe |ctx| $kprobe($($arg),*) $body);
         entry!(@fentry $fentry($($arg),*) $body);
     };
     ($kprobe:ident / $fentry:ident($($arg:ident),*) $body:expr) => {
@@ -19,19 +19,21 @@ macro_rules! entry {
         });
     };
     ($kprobe:ident($($arg:ident),*) $body:expr) => {
-        entry!(@kprobe $kprobe($($arg),*) if $crate::maps::enabled() {
+        entry!(@kprobe |ctx| $kprobe($($arg),*) if $crate::maps::enabled() {
+            #[cfg(feature = "log")]
+            aya_log_ebpf::debug!(&ctx, "{} entered", stringify!($kprobe));
             let _ = $body;
         });
     };
-    (@kprobe $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
+    (@kprobe |$ctx:ident| $([$stack:ident])? $kprobe:ident($($arg:ident),*) $body:expr) => {
         #[aya_ebpf::macros::kprobe]
-        pub(crate) fn $kprobe(ctx: aya_ebpf::programs::ProbeContext) -> u32 {
+        pub(crate) fn $kprobe($ctx: aya_ebpf::programs::ProbeContext) -> u32 {
             let mut _n = 0;
             $(
-                let Some($arg) = ctx.arg::<u64>(_n) else { return 0 };
+                let Some($arg) = $ctx.arg::<u64>(_n) else { return 0 };
                 _n += 1;
             )*
-            $(let $stack = stack(&ctx);)?
+            $(let $stack = stack(&$ctx);)?
             let _ = $body;
             0
         }

@@ -7,6 +7,7 @@
 //! `attach/fentry.rs` and [`sys`] depend on aya-obj's version.
 pub(crate) mod error;
 pub(crate) mod object;
+pub(crate) mod program_log;
 pub(crate) mod sys;
 
 use std::{

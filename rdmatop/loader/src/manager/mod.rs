@@ -285,6 +285,7 @@ impl Manager {
                     }
                 }
                 _ = watch.tick() => {
+                    session.flush_log();
                     self.report_floods(feed).await?;
                     self.relister.list_if_needed(&self.sweep);
                     // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.

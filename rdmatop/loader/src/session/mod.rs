@@ -7,11 +7,13 @@ mod start;
 use std::{collections::HashMap, os::fd::OwnedFd};
 
 use aya::maps::{Array, Map, MapData, RingBuf};
+use aya_log::EbpfLogger;
 use rdmatop_common::names::map;
 
 use crate::{
     attach::{AttachedProgram, explain, pinned},
     hooks::{Role, Skip},
+    load::program_log,
     maps::{skipped::Watched, slots::SlotMap},
     plan::{self, Outcome, options::Options, unseen},
     user::UserPath,
@@ -39,6 +41,7 @@ pub(super) fn would_not_run(obstacle: Obstacle) -> Obstacle {
 /// Loaded maps and attached programs. Dropping it detaches everything.
 pub struct Session {
     maps: HashMap<String, Map>,
+    log: Option<EbpfLogger<program_log::Stderr>>,
     outcomes: Vec<Outcome>,
     unseen: Vec<Cause>,
     datapaths: DataPaths,
@@ -94,6 +97,13 @@ impl Session {
     /// Whether records report every change of the table of QPs.
     pub fn follows_qps(&self) -> bool {
         plan::follows_qps(&self.outcomes)
+    }
+
+    /// Prints what programs built with the `log` feature have logged.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 
     /// The data paths that are counted.

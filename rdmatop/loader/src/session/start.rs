@@ -21,6 +21,7 @@ use crate::{
     load::{
         Loader, Maps, Wanted, allocates_on_demand,
         object::{self, Object},
+        program_log,
     },
     maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
     offsets::{self, BtfSet, Paths, ResolvedOffsets},
@@ -143,6 +144,9 @@ impl Loaded<'_> {
         }
         check(options, &outcomes)?;
         let Attacher { programs, .. } = attacher;
+        let log = programs
+            .first()
+            .and_then(|first| program_log::of(&maps, &first.program));
         // A kernel without BTF has no such directory either.
         let btf = &resolved.paths.btf;
         let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
@@ -168,6 +172,7 @@ impl Loaded<'_> {
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Ok(Session {
             maps,
+            log,
             outcomes,
             unseen,
             datapaths,
