@@ -72,9 +72,9 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::devx::", &["6.1"]),
 ];
 
-/// The tests that `--arch aarch64` runs by default, by prefixes of their names. They test what depends on the
-/// architecture: registers read by programs, layouts of structures, atomic instructions, how functions are
-/// probed, and what is compiled into applications.
+/// The tests that `--arch aarch64` runs where no FILTER names others, by prefixes of their names. They test
+/// what depends on the architecture: registers read by programs, layouts of structures, atomic instructions,
+/// how functions are probed, and what is compiled into applications.
 pub(super) const ON_AARCH64: &[&str] = &[
     "robust::probes_names_every_program_with_a_verdict",
     "lifecycle::a_plain_pair",
@@ -83,6 +83,16 @@ pub(super) const ON_AARCH64: &[&str] = &[
     "uprobes::probes_on_programs_count",
     "wr_events::every_kind_of_request",
     "live::the_screen_shows_what_perftest_did",
+];
+
+/// The tests that the default run has for aarch64, by their whole names. They are in an executable of their
+/// own (tests/examples/short.rs), without traffic programs: to compile the kernel tests and these programs
+/// takes ten times as long. Each is one start of rdmatop beside perftest.
+pub(super) const FEW_ON_AARCH64: &[&str] = &[
+    // Every program of the data path, the offsets and registers that they read, and their atomic additions.
+    "exact::every_kind_of_request_is_counted_exactly",
+    // The same of the control plane, and records through the ring buffer.
+    "lifecycle::a_plain_pair_gives_each_qp_its_whole_life_once",
 ];
 
 /// Tests that only `--everywhere` runs, because they wait or work for long and other tests prove most of the
@@ -344,13 +354,16 @@ pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
     match own {
         Some(group) if group.name != "control" => group,
-        Some(_) if series.arch == Arch::Aarch64 => {
-            let alone = GROUPS.iter().find(|group| group.name == "alone");
-            alone.unwrap_or(&GROUPS[0])
-        }
+        Some(_) if series.arch == Arch::Aarch64 => group("alone"),
         Some(group) if series.name == EVERYTHING => group,
         _ => &GROUPS[0],
     }
+}
+
+/// Returns the group of a name.
+pub(super) fn group(name: &str) -> &'static Group {
+    let found = GROUPS.iter().find(|group| group.name == name);
+    found.unwrap_or(&GROUPS[0])
 }
 
 #[cfg(test)]
@@ -399,6 +412,12 @@ mod tests {
         };
         for test in ONLY_EVERYWHERE.iter().chain(ON_AARCH64) {
             exists(test);
+        }
+        let short = fs::read_to_string(paths::repo().join("tests/examples/short.rs")).unwrap();
+        for test in FEW_ON_AARCH64 {
+            exists(&format!("{test}()"));
+            let (module, _) = test.split_once("::").unwrap();
+            assert!(short.contains(&format!("\nmod {module};")), "{test}");
         }
         for (beginning, kernels) in ALSO_ON {
             exists(beginning);
