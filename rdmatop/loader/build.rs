@@ -7,6 +7,7 @@
 use std::env;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
@@ -107,11 +108,14 @@ fn object(repo: &Path, out: &Path) -> Result<Option<String>, String> {
     // `cargo xtask build-ebpf` builds into the same directory, so that neither builds again what the other
     // has built. It is not the directory of the outer cargo, whose lock is held while this runs.
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
-    let target = build
-        .and_then(Path::parent)
-        .and_then(Path::parent)
-        .unwrap_or(out)
-        .join("ebpf");
+    let above = build.and_then(Path::parent).and_then(Path::parent).unwrap_or(out);
+    let target = above.join("ebpf");
+    let triple = env::var_os("TARGET").unwrap_or_default();
+    if above.file_name() == Some(&triple)
+        && let Some(shared) = above.parent()
+    {
+        share_host_part(&shared.join("ebpf"), &target);
+    }
     let _alone = ebpf_toolchain::alone(&target)
         .map_err(|error| format!("cannot lock {}: {error}", target.display()))?;
     let output = toolchain
@@ -128,6 +132,18 @@ fn object(repo: &Path, out: &Path) -> Result<Option<String>, String> {
     // Copy the object, because the next build of another profile overwrites what cargo has built.
     embed(&ebpf_toolchain::built_object(&target), &out.join(OBJECT))?;
     Ok(None)
+}
+
+/// Lets `target`, which is for one triple, have what runs on this machine from `shared`: macros and build
+/// scripts are two thirds of the build, and the same for all machines that the programs are for.
+fn share_host_part(shared: &Path, target: &Path) {
+    const PART: &str = "release";
+    let place = target.join(PART);
+    let made = fs::create_dir_all(shared.join(PART)).and_then(|()| fs::create_dir_all(target));
+    if made.is_ok() && fs::symlink_metadata(&place).is_err() {
+        // Without the link they are built once more.
+        let _ = symlink(Path::new("../../ebpf").join(PART), &place);
+    }
 }
 
 /// Writes the embedded form of a built object: its length without debug information, in eight bytes, then

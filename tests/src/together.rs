@@ -21,10 +21,18 @@ impl<T> Did<T> {
 
     /// Runs the workload of one test, given by libtest's name, unless libtest was asked only for others.
     pub fn of_test(test: &str, workload: impl FnOnce() -> Result<T>) -> Self {
-        if is_asked(env::args().skip(1), test) {
+        Self::of_tests(&[test], workload)
+    }
+
+    /// As [`Self::of_test`], for a workload of several tests.
+    pub fn of_tests(tests: &[&str], workload: impl FnOnce() -> Result<T>) -> Self {
+        if tests.iter().any(|test| is_asked(env::args().skip(1), test)) {
             Self::of(workload)
         } else {
-            Self::of(|| bail!("{test} was not asked for, and its workload did not run"))
+            Self::of(|| {
+                let tests = tests.join(", ");
+                bail!("not asked for, so that the workload did not run: {tests}")
+            })
         }
     }
 

@@ -71,7 +71,7 @@ static TOGETHER: Together<(Workloads, Snapshot)> = Together::new();
 
 fn together() -> Result<&'static (Workloads, Snapshot)> {
     TOGETHER.get(|| {
-        let begun = Did::of(begin_mid_way);
+        let begun = Did::of_test("exact::attached_mid_way_it_counts_what_came_after", begin_mid_way);
         let window = Window::open(&[])?;
         let workloads = Workloads {
             mid_way: Did::of(|| finish_mid_way(begun)),

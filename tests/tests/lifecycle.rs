@@ -49,6 +49,9 @@ struct Workloads {
 
 static TOGETHER: Together<(Workloads, Traced)> = Together::new();
 
+/// The test that wants events of every kind.
+const SCHEMA: &str = "lifecycle::every_event_has_the_keys_of_the_schema_and_no_others";
+
 /// How often the workloads run at most until the kernel skips no program.
 const TRIES: usize = 4;
 
@@ -71,11 +74,14 @@ fn together() -> Result<&'static (Workloads, Traced)> {
 }
 
 fn workloads() -> Result<(Workloads, Traced)> {
-    let before = Did::of(|| {
-        let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
-        let ready = idle.ready()?;
-        Ok((idle, ready, rdmatop::once(&["--delay", "1"])?))
-    });
+    let before = Did::of_test(
+        "lifecycle::qps_from_before_the_start_have_their_owner_and_their_state",
+        || {
+            let idle = Traffic::start("idle-qps", &["--qps", "4", "--state", "rts"])?;
+            let ready = idle.ready()?;
+            Ok((idle, ready, rdmatop::once(&["--delay", "1"])?))
+        },
+    );
     let trace = Trace::start(&[])?;
     let workloads = Workloads {
         before: Did::of(|| {
@@ -84,27 +90,49 @@ fn workloads() -> Result<(Workloads, Traced)> {
             Ok((ready, sample))
         }),
         plain: Did::of(|| Perftest::new("ib_send_bw").run()),
-        four: Did::of(|| Perftest::new("ib_send_bw").args(&["-q", "4"]).run()),
-        connected: Did::of(connect_on_two_devices),
-        killed: Did::of(|| {
-            let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
-            let ready = idle.ready()?;
-            idle.child.signal(libc::SIGKILL)?;
-            idle.child.wait(traffic::LIMIT)?;
-            Ok(ready)
+        four: Did::of_test("lifecycle::four_qps_a_side_have_four_lives", || {
+            Perftest::new("ib_send_bw").args(&["-q", "4"]).run()
         }),
-        errors: Did::of(|| traffic::run("verb-errors", &[])),
+        connected: Did::of_tests(
+            &[
+                "lifecycle::a_connection_through_rdma_cm_shows_both_ends_and_their_addresses",
+                SCHEMA,
+            ],
+            connect_on_two_devices,
+        ),
+        killed: Did::of_test(
+            "lifecycle::a_killed_process_still_owns_the_destroys_of_its_objects",
+            || {
+                let mut idle = Traffic::start("idle-qps", &["--qps", "3"])?;
+                let ready = idle.ready()?;
+                idle.child.signal(libc::SIGKILL)?;
+                idle.child.wait(traffic::LIMIT)?;
+                Ok(ready)
+            },
+        ),
+        errors: Did::of_tests(
+            &[
+                "lifecycle::failed_verbs_are_events_and_probes_by_libraries_are_not",
+                SCHEMA,
+            ],
+            || traffic::run("verb-errors", &[]),
+        ),
         // The event comes from a softirq. If it interrupts one of our own programs on the same CPU, the
         // kernel skips the probe (trace_call_bpf, bpf_prog_active), and 6.1 does not even count that. On a
         // busy host this happens more often than not, so one of forty must come.
-        drained: Did::of(|| traffic::run("sqd", &["--times", "40"])),
-        orphan: Did::of(|| {
-            let held = Traffic::start("hold-fd", &[])?;
-            let ready = held.ready()?;
-            held.finish()?;
-            Ok(ready)
+        drained: Did::of_test("lifecycle::an_asynchronous_event_reaches_the_trace", || {
+            traffic::run("sqd", &["--times", "40"])
         }),
-        reused: Did::of(run_on_two_devices),
+        orphan: Did::of_test(
+            "lifecycle::a_qp_that_outlives_its_owner_keeps_it_and_names_who_destroyed_it",
+            || {
+                let held = Traffic::start("hold-fd", &[])?;
+                let ready = held.ready()?;
+                held.finish()?;
+                Ok(ready)
+            },
+        ),
+        reused: Did::of_test("lifecycle::a_reused_number_is_another_qp", run_on_two_devices),
     };
     let traced = trace.stop()?;
     Ok((workloads, traced))

@@ -17,14 +17,19 @@ use crate::{paths, setup, step};
 /// Debian's packages of the compiler for aarch64.
 pub(crate) const COMPILER: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
+/// Installs what compiles for `arch`, which is not x86-64, where it is missing.
+pub(crate) fn install(arch: Arch) -> Result<()> {
+    let compiler = ["compile the tests for aarch64"].map(|why| (why, COMPILER));
+    setup::packages(&compiler, false, true)?;
+    standard_library(arch)
+}
+
 /// Prepares `cargo` to build for `arch`, installing what is missing; does nothing for x86-64.
 pub(crate) fn prepare(cargo: &mut Command, arch: Arch) -> Result<()> {
     if arch == Arch::X86_64 {
         return Ok(());
     }
-    let compiler = ["compile the tests for aarch64"].map(|why| (why, COMPILER));
-    setup::packages(&compiler, false, true)?;
-    standard_library(arch)?;
+    install(arch)?;
     let triple = arch.triple();
     let dir = paths::target().join("cross");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;

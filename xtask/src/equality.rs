@@ -68,13 +68,12 @@ fn shown(path: &Path) -> String {
         .to_string()
 }
 
-/// Returns `6.12` for `6.12.107+deb13-amd64`.
-fn series(release: &str) -> &str {
-    let dots = release.match_indices('.').map(|(at, _)| at);
-    dots.skip(1)
-        .chain([release.len()])
-        .next()
-        .map_or(release, |end| &release[..end])
+/// Returns `6.12` for `6.12.107+deb13-amd64`, and `6.12-arm64` for `6.12.107+deb13-arm64`.
+fn series(release: &str) -> String {
+    let mut dots = release.match_indices('.').map(|(at, _)| at).skip(1);
+    let number = &release[..dots.next().unwrap_or(release.len())];
+    let other = release.find("-arm64").map_or("", |at| &release[at..]);
+    format!("{number}{other}")
 }
 
 /// Returns `send` for `send client, QP 2`.
@@ -132,8 +131,10 @@ impl Table {
             self.rows.len(),
             "workload"
         );
-        for kernel in &self.kernels {
-            let _ = write!(text, "  {:>9}", series(kernel));
+        let kernels: Vec<String> = self.kernels.iter().map(|kernel| series(kernel)).collect();
+        let column = kernels.iter().map(String::len).max().unwrap_or(0).max(9);
+        for kernel in &kernels {
+            let _ = write!(text, "  {kernel:>column$}");
         }
         for (name, (title, workload)) in names.iter().zip(&order) {
             let _ = write!(text, "\n{name:width$}");
@@ -143,7 +144,7 @@ impl Table {
                     Some((ok, all)) if ok == all => format!("{all} ok"),
                     Some((ok, all)) => format!("{ok} OF {all}"),
                 };
-                let _ = write!(text, "  {cell:>9}");
+                let _ = write!(text, "  {cell:>column$}");
             }
         }
         text
@@ -225,6 +226,14 @@ mod tests {
                 "Run: sender          -       1 ok",
             ]
         );
+    }
+
+    #[test]
+    fn kernels_for_two_machines_have_two_names() {
+        assert_eq!(series("6.12.107+deb13-amd64"), "6.12");
+        assert_eq!(series("6.12.107+deb13-arm64"), "6.12-arm64");
+        assert_eq!(series("6.12.107+deb13-arm64-16k"), "6.12-arm64-16k");
+        assert_eq!(series("6.12"), "6.12");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: everything that must pass, from style to four real kernels; and `cargo xtask check`:
-//! style and unit tests.
+//! `cargo xtask test`: everything that must pass, from style to four real kernels and one for aarch64; and
+//! `cargo xtask check`: style and unit tests.
 
 mod counts;
 mod guests;
@@ -15,7 +15,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread::{self, ScopedJoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -55,10 +55,10 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
-    /// longer. Else every test runs on one kernel, and on the others what the kernel decides. With --kernel
-    /// all tests run on the kernels that are named. It also runs the short list of --arch aarch64 on each of
-    /// that machine's kernels and the modules of its tests on 6.12, and makes and tries the files of a
-    /// release (`cargo xtask dist --roots --lint`)
+    /// longer. Else every test runs on one kernel, on the others what the kernel decides, and two tests on
+    /// Linux 6.12 for aarch64. With --kernel all tests run on the kernels that are named. It also runs the
+    /// short list of --arch aarch64 on each of that machine's kernels and the modules of its tests on 6.12,
+    /// and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -144,10 +144,13 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                 style_and_units(&asked)
             })
         });
+        let default = !only_lab && !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
+        let few = default.then(|| scope.spawn(|| few_on_aarch64(args, &units_run)));
         let mut kernels = vec![in_guests(args, args.arch, &units_run)];
         if args.everywhere && args.arch == Arch::X86_64 && args.kernel.is_empty() {
             kernels.push(in_guests(args, Arch::Aarch64, &units_run));
         }
+        kernels.extend(few.map(|few| few.join().unwrap_or_else(|_| Err(anyhow!("a panic, see above")))));
         (units.map(ScopedJoinHandle::join), kernels)
     });
     let mut parts: Vec<Part> = Vec::new();
@@ -268,6 +271,32 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
         units_run,
     };
     guests::run(&built.kernel_tests, &asked)
+}
+
+/// Runs a few tests in a guest for aarch64 beside the guests of x86-64. What it needs is downloaded while
+/// their tests are built. It is built when the unit tests have ended, whose cargo would wait for this one.
+fn few_on_aarch64(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
+    let arch = Arch::Aarch64;
+    let kernels = [places::EVERYTHING.to_owned()];
+    guests::prepare(arch, &kernels)?;
+    cross::install(arch)?;
+    while units_run.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_secs(1));
+    }
+    let built = build_few_for(arch)?;
+    let asked = Asked {
+        program: &built.program,
+        arch,
+        kernels: &kernels,
+        everywhere: false,
+        beside: true,
+        filter: None,
+        timeout: args.timeout,
+        at_once: 1,
+        again: args.again,
+        units_run,
+    };
+    guests::run_few(&built.kernel_tests, &asked)
 }
 
 /// As many as there are CPUs, but at most four. With more guests the host stops a guest's CPU more often
@@ -563,25 +592,46 @@ fn build_failed(error: anyhow::Error) -> anyhow::Error {
 
 /// Builds the program, the kernel tests and the traffic programs for another architecture.
 fn build_for(arch: Arch) -> Result<Built> {
+    built_for(arch, &for_guests(), ["--test", "kernel"])
+}
+
+/// Builds the program and the few kernel tests of tests/examples/short.rs for another architecture. Nothing
+/// is optimized but what is in host programs too: the tests take a tenth longer so, and this build a third of
+/// the time.
+fn build_few_for(arch: Arch) -> Result<Built> {
+    let settings = UNOPTIMIZED.map(|part| format!("profile.dev.package.{part}.opt-level=0"));
+    let settings = settings.into_iter().chain(["profile.dev.debug=false".into()]);
+    let options: Vec<String> = settings
+        .flat_map(|setting| ["--config".into(), setting])
+        .collect();
+    built_for(arch, &options, ["--example", "short"])
+}
+
+/// What Cargo.toml optimizes for unit tests and for events by the ten thousands.
+const UNOPTIMIZED: [&str; 8] = [
+    "itoa",
+    "ratatui-core",
+    "ratatui-widgets",
+    "rdmatop-tests",
+    "serde_json",
+    "unicode-segmentation",
+    "unicode-width",
+    "zmij",
+];
+
+/// Builds the program and this target of the kernel tests for another architecture.
+fn built_for(arch: Arch, options: &[String], tests: [&str; 2]) -> Result<Built> {
     let build = |words: &[&str]| -> Result<String> {
         let mut build = cargo(words);
-        build
-            .args(["--quiet", "--message-format=json"])
-            .args(options(true));
+        build.args(["--quiet", "--message-format=json"]).args(options);
         cross::prepare(&mut build, arch)?;
         step::run(&format!("build the tests for {}", arch.name()), &mut build).map_err(build_failed)
     };
     let program = build(&["build", "--package", "rdmatop"])?;
-    let tests = build(&[
-        "test",
-        "--no-run",
-        "--package",
-        "rdmatop-tests",
-        "--test",
-        "kernel",
-    ])?;
+    let [kind, name] = tests;
+    let tests = build(&["test", "--no-run", "--package", "rdmatop-tests", kind, name])?;
     Ok(Built {
-        kernel_tests: executable(&tests, "test", "kernel")
+        kernel_tests: executable(&tests, kind.trim_start_matches('-'), name)
             .context("cargo named no executable of the kernel tests")?,
         program: executable(&program, "bin", "rdmatop").context("cargo named no rdmatop")?,
         warnings: Vec::new(),

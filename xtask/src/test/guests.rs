@@ -17,7 +17,7 @@ use anyhow::Result;
 
 use super::{
     kernel_tests::{self, Extent, Module},
-    places::{EVERYTHING, GROUPS, Group},
+    places::{self, EVERYTHING, GROUPS, Group},
     record::{Failure, Outcome, Record, follow},
     report::Part,
 };
@@ -156,18 +156,38 @@ pub(super) fn prepare(arch: Arch, names: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the result of a kernel on which no guest has run yet.
+fn no_guest_yet(series: Series) -> Part {
+    Part {
+        name: part_of(series),
+        outcome: Outcome::default(),
+        seconds: 0.0,
+    }
+}
+
+/// Runs the few tests of this executable that the default run has for aarch64, in one guest. It has one CPU,
+/// for the reason given at the group `alone`, and because a second boot would take a fifth of the whole.
+pub(super) fn run_few(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
+    let series = kernel::find_for(asked.arch, EVERYTHING)?;
+    let guest = Guest {
+        series,
+        group: places::group("alone"),
+        modules: kernel_tests::few_on_aarch64(),
+    };
+    let few = places::FEW_ON_AARCH64.len();
+    let mut ran = run_guests(vec![no_guest_yet(series)], vec![guest], executable, asked)?;
+    ran.left_out.push(format!(
+        "guests for aarch64: all kernel tests but {few} on Linux {EVERYTHING}; cargo xtask test --arch aarch64 runs \
+         some more"
+    ));
+    Ok(ran)
+}
+
 /// Runs the tests of this executable on the wanted kernels, which [`prepare`] has fetched.
 pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     let all_tests = kernel_tests::list(executable, asked.arch, asked.filter)?;
     let all = wanted(asked.arch, asked.kernels);
-    let mut kernels: Vec<Part> = all
-        .iter()
-        .map(|series| Part {
-            name: part_of(*series),
-            outcome: Outcome::default(),
-            seconds: 0.0,
-        })
-        .collect();
+    let mut kernels: Vec<Part> = all.iter().copied().map(no_guest_yet).collect();
     let no_nic = nic::missing();
     let mut guests = Vec::new();
     let mut left_out = Vec::new();
@@ -196,6 +216,18 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
         }
     }
     guests.sort_by_key(|guest| Reverse(guest.seconds()));
+    let mut ran = run_guests(kernels, guests, executable, asked)?;
+    ran.left_out = left_out;
+    Ok(ran)
+}
+
+/// Runs these guests in this order and adds their results to those of their `kernels`.
+fn run_guests(
+    mut kernels: Vec<Part>,
+    guests: Vec<Guest>,
+    executable: &Path,
+    asked: &Asked<'_>,
+) -> Result<Ran> {
     let outs = guests.iter().map(|guest| guest.out(FIRST)).collect();
     let (waiting, busy): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| guest.group.waits);
     let [waiting, busy] = [waiting, busy].map(|guests| Mutex::new(VecDeque::from(guests)));
@@ -239,7 +271,7 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     Ok(Ran {
         kernels,
         outs,
-        left_out,
+        left_out: Vec::new(),
     })
 }
 

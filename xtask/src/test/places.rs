@@ -35,13 +35,18 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("exact::loss_on_the_wire", &["6.1", "7.2"]),
     ("queues::what_is_flushed", &["6.1", "7.2"]),
     ("queues::kprobe_and_fentry_count_the_same", &["7.2"]),
-    ("consumer::", &["7.2"]),
+    // A kernel's own QPs are read as programs' are, so that their counts are compared on 6.12. SoftRoCE
+    // counts the bytes of a port since 7.2.
+    ("consumer::a_kernel_consumer_has_its_port_s_bytes", &["7.2"]),
     ("siw::every_kind_of_request", &["6.1", "7.2"]),
     ("wr_events::every_kind_of_request", &["6.1", "7.2"]),
     // By kprobe, receives that a modify to ERR flushed were missing on 6.1 alone.
     ("wr_events::each_end_of_a_broken_qp", &["6.1", "7.2"]),
-    ("uprobes::probes_on_programs_count", &["6.1", "7.2"]),
-    ("wr_uprobes::known_requests_appear", &["6.1", "7.2"]),
+    // A kernel decides how it hits probes on programs and whether it takes ours. The same programs at the
+    // same functions make counts and events, and robust::no_program_is_refused loads them on each kernel: so
+    // counts are compared on the newest kernel, and on 6.1 the events of each request.
+    ("uprobes::probes_on_programs_count", &["7.2"]),
+    ("wr_uprobes::known_requests_appear", &["6.1"]),
     // The numbers of a file in an overlay, and the device that the list of mappings gives for it.
     ("uprobes::a_file_that_a_program_has", &["6.1"]),
     // Ways to attach. 5.10 has no module BTF, and its test says so. Debian's 7.2 preempts programs, so the
@@ -72,9 +77,9 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("testnic::devx::", &["6.1"]),
 ];
 
-/// The tests that `--arch aarch64` runs by default, by prefixes of their names. They test what depends on the
-/// architecture: registers read by programs, layouts of structures, atomic instructions, how functions are
-/// probed, and what is compiled into applications.
+/// The tests that `--arch aarch64` runs where no FILTER names others, by prefixes of their names. They test
+/// what depends on the architecture: registers read by programs, layouts of structures, atomic instructions,
+/// how functions are probed, and what is compiled into applications.
 pub(super) const ON_AARCH64: &[&str] = &[
     "robust::probes_names_every_program_with_a_verdict",
     "lifecycle::a_plain_pair",
@@ -83,6 +88,16 @@ pub(super) const ON_AARCH64: &[&str] = &[
     "uprobes::probes_on_programs_count",
     "wr_events::every_kind_of_request",
     "live::the_screen_shows_what_perftest_did",
+];
+
+/// The tests that the default run has for aarch64, by their whole names. They are in an executable of their
+/// own (tests/examples/short.rs), without traffic programs: to compile the kernel tests and these programs
+/// takes ten times as long. Each is one start of rdmatop beside perftest.
+pub(super) const FEW_ON_AARCH64: &[&str] = &[
+    // Every program of the data path, the offsets and registers that they read, and their atomic additions.
+    "exact::every_kind_of_request_is_counted_exactly",
+    // The same of the control plane, and records through the ring buffer.
+    "lifecycle::a_plain_pair_gives_each_qp_its_whole_life_once",
 ];
 
 /// Tests that only `--everywhere` runs, because they wait or work for long and other tests prove most of the
@@ -145,6 +160,12 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // faults_terminal::a_sample_into_a_full_pipe and a_pipe_that_nobody_reads show that an output that nobody
     // reads keeps no programs in the kernel; rdmatop/tests/terminal.rs covers the terminal itself.
     "faults_terminal::a_terminal_that_does_not_read_keeps_nothing_attached",
+    // robust::two_traces_at_once_see_the_same, exact::a_trace_beside_a_window_changes_no_count and
+    // uprobes::probes_on_programs_count show that one rdmatop changes nothing that another sees.
+    "faults_terminal::five_at_once_count_the_same_and_end_clean",
+    // faults_many::the_same_qp_numbers_on_two_devices_at_once compares the same counts while the queue pairs
+    // of both devices live.
+    "identity::counts_stay_with_their_process_where_two_devices_use_the_same_numbers",
     // faults_terminal::a_step_of_the_clock_changes_no_rate and a_stop_of_twenty_seconds check the same counts
     // and rates of a window.
     "figures::a_step_of_the_clock_and_a_stop_of_rdmatop_change_no_rate",
@@ -155,24 +176,30 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // Unit tests of the tracer cover filters and families; lifecycle::filters_keep_what_they_name shows that
     // they reach it.
     "lifecycle::each_family_of_events_can_be_traced_alone",
+    // flood::a_ring_of_8_kib adds up what is printed and what is lost in the same way, of more events, and
+    // some are lost.
+    "lifecycle::a_storm_is_printed_or_counted_as_lost_to_the_last_event",
     // Unit tests cover the mouse (views/tui).
     "live::the_mouse_chooses_a_tab_a_row_and_an_order_and_what_was_chosen_is_kept",
     // The same programs cause the same troubles for findings::what_a_process_does_wrong_is_named and
     // findings::a_job_on_tcp_is_named_and_what_it_moves_is_counted_to_the_byte. `reorder` has the finding of
     // `loss`; the rule of `funnel` is tested in simulated time.
     "lab_scenarios::scenarios_of_troubles_that_other_tests_make_show_their_findings",
-    // lifecycle::a_storm and faults_many::churn_that_overruns_the_ring_buffer count the same;
+    // flood::a_ring_of_8_kib and faults_many::churn_that_overruns_the_ring_buffer count the same;
     // findings::what_a_process_does_wrong_is_named also finds qp-churn.
     "lab_scenarios::a_storm_of_qps_is_counted_to_the_last_and_found_as_churn",
     // lab_command::lab_up_killed_at_ten_moments shows the same of the code that both use.
     "lab_scenarios::killed::a_scenario_killed_at_ten_moments_leaves_what_down_or_the_next_removes",
+    // flood::many_processes_of_one_user shows the same of the other ring buffer, by the same code (share.rs);
+    // wr_events::while_its_reader_stands_still shows that this ring has such shares.
+    "wr_events::many_posters_of_one_user_lose_their_own_records_alone",
     // wr_events::filters_and_sampling and wr_events::a_tiny_ring show the same for the other source of these
     // events; the other tests of wr_uprobes cover events from probes.
     "wr_uprobes::filters_sampling_and_a_tiny_ring_add_up",
     "wr_uprobes::completions_of_an_extended_cq_are_probed_only_on_request",
     // uprobes::a_limit_that_is_passed shows what is reported when there is no room for probes.
     "uprobes::probes_that_nobody_can_hit_make_room_for_others",
-    // fentry::a_storm and lifecycle::a_storm count events of the same ring in the same way.
+    // fentry::a_storm and flood::a_ring_of_8_kib count events of the same ring in the same way.
     "fentry::a_storm_under_fentry_is_printed_or_counted_as_lost_to_the_last_event",
 ];
 
@@ -344,13 +371,16 @@ pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     let own = GROUPS.iter().find(|group| group.modules.contains(&module));
     match own {
         Some(group) if group.name != "control" => group,
-        Some(_) if series.arch == Arch::Aarch64 => {
-            let alone = GROUPS.iter().find(|group| group.name == "alone");
-            alone.unwrap_or(&GROUPS[0])
-        }
+        Some(_) if series.arch == Arch::Aarch64 => group("alone"),
         Some(group) if series.name == EVERYTHING => group,
         _ => &GROUPS[0],
     }
+}
+
+/// Returns the group of a name.
+pub(super) fn group(name: &str) -> &'static Group {
+    let found = GROUPS.iter().find(|group| group.name == name);
+    found.unwrap_or(&GROUPS[0])
 }
 
 #[cfg(test)]
@@ -399,6 +429,12 @@ mod tests {
         };
         for test in ONLY_EVERYWHERE.iter().chain(ON_AARCH64) {
             exists(test);
+        }
+        let short = fs::read_to_string(paths::repo().join("tests/examples/short.rs")).unwrap();
+        for test in FEW_ON_AARCH64 {
+            exists(&format!("{test}()"));
+            let (module, _) = test.split_once("::").unwrap();
+            assert!(short.contains(&format!("\nmod {module};")), "{test}");
         }
         for (beginning, kernels) in ALSO_ON {
             exists(beginning);
