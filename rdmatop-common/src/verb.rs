@@ -76,6 +76,13 @@ pub const POST_SEND: u32 = write(28);
 pub const QUERY_DEVICE: u32 = write(1);
 /// `UVERBS_METHOD_QUERY_GID_ENTRY`.
 pub const QUERY_GID_ENTRY: u32 = ioctl(0, 6);
+/// The two ways to register memory that a program names by its address: `IB_USER_VERBS_CMD_REG_MR` and
+/// `UVERBS_METHOD_REG_MR`, which takes DMA-BUFs too.
+pub const REG_MR: [u32; 2] = [write(9), ioctl(7, 5)];
+
+/// No call but what a call leads to: a driver has a DMA-BUF, which is how the memory of a GPU is registered,
+/// mapped for a process (`ib_umem_dmabuf_map_pages`). No call has this number.
+pub const DMABUF: u32 = EXTENDED;
 
 /// The verb's name as rdma-core spells it, `None` for a number this version does not know.
 pub const fn name(verb: u32) -> Option<&'static str> {
@@ -270,6 +277,9 @@ mod tests {
             assert_eq!(ioctl(object, 1) & (WRITE | EXTENDED | CM), 0, "{object:#x}");
         }
         assert_eq!(name(ioctl(0x8000, 0)), None);
+        assert_eq!(name(DMABUF), None);
+        assert_eq!(DMABUF & (WRITE | CM), 0);
+        assert!(ioctl(u16::MAX, u16::MAX) < DMABUF);
     }
 
     #[test]

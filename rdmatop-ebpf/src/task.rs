@@ -83,7 +83,7 @@ fn of_current<T>(offset: &Global<u32>) -> Option<T> {
 /// `flag::KTHREAD` if the current task is a kernel thread, which belongs to no process; else 0. Without a
 /// branch, as [`get_or_zero`].
 #[inline(always)]
-fn of_current_kthread() -> u16 {
+pub(crate) fn of_current_kthread() -> u16 {
     const SHIFT: u32 = PF_KTHREAD.trailing_zeros() - flag::KTHREAD.trailing_zeros();
     let flags: u32 = match of_current(&OFF_TASK_FLAGS) {
         Some(flags) => flags,

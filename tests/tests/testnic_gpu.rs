@@ -1,13 +1,19 @@
 //! What a job waits for, and whether its NIC is near its GPU, with the links of a test driver and the GPUs of
 //! our own library, which has the name and functions of NVIDIA's but no hardware.
 
-use std::{env, fs, path::PathBuf, process::Command, thread, time::Duration};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rdmatop_tests::{
     check::{Check, Looking},
     child::output,
-    lab::Lab,
+    lab::{Lab, skip},
     rdmatop::Window,
     testnic::{TestNic, Wish},
     traffic::Traffic,
@@ -152,5 +158,74 @@ fn a_nic_far_from_the_gpu_of_its_only_user_is_named() -> Result<()> {
     // The nearer NIC is in use by another process.
     ensure!(named(&look(2_812_500_000)?)?.is_empty());
     job.finish()?;
+    Ok(())
+}
+
+#[test]
+fn a_process_that_registers_no_memory_of_its_gpu_is_named() -> Result<()> {
+    const NAME: &str = "no GPUDirect";
+    let Some(_lab) = Lab::enter(NAME) else {
+        return Ok(());
+    };
+    let Some(nic) = TestNic::load(NAME)? else {
+        return Ok(());
+    };
+    nic.add_gpu("0000:0f:00.0")?;
+    let wish = Wish::mlx5("mlx5_0").set("uverbs", "1");
+    let port = nic.add(&wish.net("rail0", "10.50.0.1", 9000, &[]))?;
+    let gid = port.gid("RoCE v2", "0a32:0001")?.to_string();
+    port.rate("port_xmit_data", 312_500_000)?;
+    // rdmatop and its library begin before the process does.
+    let pids = env::temp_dir().join("rdmatop-gpu-pid");
+    let at = [format!("-DPID_FILE=\"{}\"", pids.display())];
+    let library = library("pid()", 50, 10, &at)?;
+    let path = library.to_str().context("a path")?;
+    let begin = |dmabuf: bool| -> Result<_> {
+        let mut args = vec!["--devices", "mlx5_0", "--gid", &gid, "--regions", "3"];
+        args.extend(dmabuf.then_some("--dmabuf"));
+        let job = Traffic::start("raw-qps", &args)?;
+        let pid = job.ready()?["pid"].clone();
+        fs::write(&pids, pid.to_string())?;
+        Ok((job, pid))
+    };
+    for (dmabuf, late, found) in [(false, false, true), (true, false, false), (false, true, false)] {
+        if dmabuf && !Path::new("/dev/udmabuf").exists() {
+            skip(NAME, "this kernel has no udmabuf (CONFIG_UDMABUF)");
+            continue;
+        }
+        fs::write(&pids, "0")?;
+        let before = late.then(|| begin(dmabuf)).transpose()?;
+        let window = Window::open_with(&[], &[("LD_LIBRARY_PATH", path)])?;
+        let (job, pid) = before.map_or_else(|| begin(dmabuf), Ok)?;
+        thread::sleep(Duration::from_secs(18));
+        let sample = window.close()?;
+        let what = format!("DMA-BUF: {dmabuf}, rdmatop began later: {late}");
+        let findings = sample.value()["findings"].as_array().context("no findings")?;
+        let named: Vec<_> = findings
+            .iter()
+            .filter(|one| one["id"] == "no-gpudirect")
+            .collect();
+        ensure!(named.len() == usize::from(found), "{what}: {findings:?}");
+        let rows = sample.value()["processes"].as_array().context("no processes")?;
+        let row = rows.iter().find(|row| row["pid"] == pid);
+        let row = row.context("no job")?;
+        ensure!(
+            row["gpus"] == serde_json::json!(["0000:0f:00.0"]),
+            "{what}: {row}"
+        );
+        for one in named {
+            let verdict = one["verdict"].as_str().context("no verdict")?;
+            for part in [
+                &*pid.to_string(),
+                "GPU 0000:0f:00.0",
+                "10.0 Gb/s",
+                "3 memory regions",
+            ] {
+                ensure!(verdict.contains(part), "{part}: {verdict}");
+            }
+            ensure!(one["severity"] == "info", "{one}");
+        }
+        job.finish()?;
+    }
     Ok(())
 }

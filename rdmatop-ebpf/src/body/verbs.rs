@@ -12,7 +12,7 @@ use crate::{
     offsets::{OFF_UDEV_IB_DEV, OFF_UFILE_DEVICE, WANT_DEVX, counts, get, read},
     pool,
     share::{caller, is_over_budget},
-    task::{device, now, stamp},
+    task::{device, now, of_current_kthread, stamp},
     words::add,
 };
 use aya_ebpf::{
@@ -229,6 +229,16 @@ pub(super) fn count(verb: u32, rc: i32, took: Option<u64>) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// Entry of `ib_umem_dmabuf_map_pages(umem_dmabuf)`: the process registers a DMA-BUF. In a kernel thread mlx5
+/// maps one again that its exporter had moved (`mlx5_ib_eqe_pf_action`).
+#[inline(always)]
+pub(crate) fn dmabuf_mapped() -> Option<()> {
+    if of_current_kthread() != 0 {
+        return None;
+    }
+    count(verb::DMABUF, 0, None)
 }
 
 /// Makes the record of a failure, unless it is one by design or the process has too many. `on` is a

@@ -38,3 +38,5 @@ entry!(always ucma_write(_file, buffer) write::cm_entered(buffer));
 ret!(ucma_write_ret(rc) write::cm_returned(rc));
 
 entry!(query_qp(qp) slots::asked(qp));
+
+entry!(dmabuf_map(_umem) verbs::dmabuf_mapped());

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a process can have of a device with uverbs: the device open, protection domains, completion queues and queue pairs.
- * Queue pairs take what they are told by modify_qp, and move nothing; a test moves their PSNs.
+ * What a process can have of a device with uverbs: the device open, protection domains, completion queues, queue pairs and
+ * memory regions. Queue pairs take what they are told by modify_qp, and move nothing; a test moves their PSNs. Nothing is done
+ * with the memory of a region, but for a DMA-BUF, which is pinned and mapped as a real driver does it.
  */
 #include <linux/mlx5/device.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
 #include <net/netlink.h>
+#include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
 #include <uapi/rdma/rdma_netlink.h>
 
@@ -22,6 +24,11 @@ struct tn_pd {
 
 struct tn_cq {
 	struct ib_cq core;
+};
+
+struct tn_mr {
+	struct ib_mr core;
+	struct ib_umem *umem;	/* of a DMA-BUF; NULL for other memory */
 };
 
 struct tn_qp {
@@ -77,6 +84,49 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr, tn_cq
 
 static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 {
+	return 0;
+}
+
+#ifdef TN_DMAH
+#define DMAH struct ib_dmah *dmah,
+#else
+#define DMAH
+#endif
+
+static struct ib_mr *reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 address, int access, DMAH struct ib_udata *udata)
+{
+	struct tn_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+
+	return mr ? &mr->core : ERR_PTR(-ENOMEM);
+}
+
+#ifdef TN_DMABUF
+static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 address, int fd, int access,
+					DMAH struct uverbs_attr_bundle *attrs)
+{
+	struct ib_device *ib = pd->device;
+	struct ib_umem_dmabuf *umem;
+	struct tn_mr *mr;
+
+	umem = ib_umem_dmabuf_get_pinned_with_dma_device(ib, ib->dev.parent, offset, length, fd, access);
+	if (IS_ERR(umem))
+		return ERR_CAST(umem);
+	mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	if (!mr) {
+		ib_umem_release(&umem->umem);
+		return ERR_PTR(-ENOMEM);
+	}
+	mr->umem = &umem->umem;
+	return &mr->core;
+}
+#endif
+
+static int dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
+{
+	struct tn_mr *mr = container_of(ib, struct tn_mr, core);
+
+	ib_umem_release(mr->umem);
+	kfree(mr);
 	return 0;
 }
 
@@ -219,6 +269,11 @@ const struct ib_device_ops tn_uverbs_ops = {
 	.modify_qp = modify_qp,
 	.query_qp = query_qp,
 	.destroy_qp = destroy_qp,
+	.reg_user_mr = reg_user_mr,
+#ifdef TN_DMABUF
+	.reg_user_mr_dmabuf = reg_user_mr_dmabuf,
+#endif
+	.dereg_mr = dereg_mr,
 	.fill_res_qp_entry_raw = fill_raw,
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, tn_ucontext, core),
 	INIT_RDMA_OBJ_SIZE(ib_pd, tn_pd, core),

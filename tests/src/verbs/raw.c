@@ -1,12 +1,16 @@
 /* A connected queue pair of a device for which rdma-core has no library: the commands that such a library would write to the
  * device's file. All that is made lives as long as the file is open. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/udmabuf.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -130,6 +134,67 @@ int raw_connected_qp(const char *file, unsigned int type, unsigned int port, con
 		return rc;
 	*qpn = qp_is.qpn;
 	return fd;
+}
+
+/* A DMA-BUF of a page of the host's memory, in the place of a GPU's. Returns its file, or a negative errno. */
+int raw_dmabuf(void)
+{
+	struct udmabuf_create create = { .size = 4096, .flags = UDMABUF_FLAGS_CLOEXEC };
+	int rc, device, memory;
+
+	device = open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+	memory = memfd_create("dmabuf", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	if (device < 0 || memory < 0 || ftruncate(memory, create.size) || fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK))
+		return -errno;
+	create.memfd = memory;
+	rc = ioctl(device, UDMABUF_CREATE, &create);
+	if (rc < 0)
+		rc = -errno;
+	close(memory);
+	close(device);
+	return rc;
+}
+
+/* Registers the DMA-BUF `dmabuf`, or a page of this process where it is -1. Returns a negative errno, or 0. */
+int raw_register(int fd, int dmabuf)
+{
+	static uint8_t page[4096] __attribute__((aligned(4096)));
+	CMD(ib_uverbs_alloc_pd) pd = { 0 };
+	CMD(ib_uverbs_reg_mr) mr = { .body = { .start = (uintptr_t)page, .length = sizeof(page), .hca_va = (uintptr_t)page } };
+	struct ib_uverbs_alloc_pd_resp pd_is;
+	struct ib_uverbs_reg_mr_resp mr_is;
+	uint32_t lkey, rkey;
+	int rc;
+
+	rc = command(fd, IB_USER_VERBS_CMD_ALLOC_PD, &pd, sizeof(pd), &pd_is, sizeof(pd_is));
+	if (rc)
+		return rc;
+	if (dmabuf < 0) {
+		mr.body.pd_handle = pd_is.pd_handle;
+		return command(fd, IB_USER_VERBS_CMD_REG_MR, &mr, sizeof(mr), &mr_is, sizeof(mr_is));
+	}
+
+	struct {
+		struct ib_uverbs_ioctl_hdr header;
+		struct ib_uverbs_attr attrs[9];
+	} call = {
+		.header = { .length = sizeof(call), .object_id = UVERBS_OBJECT_MR, .method_id = UVERBS_METHOD_REG_DMABUF_MR,
+			    .num_attrs = 9 },
+		.attrs = {
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_HANDLE, .flags = UVERBS_ATTR_F_MANDATORY },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, .flags = UVERBS_ATTR_F_MANDATORY, .data = pd_is.pd_handle },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_OFFSET, .len = 8, .flags = UVERBS_ATTR_F_MANDATORY },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_LENGTH, .len = 8, .flags = UVERBS_ATTR_F_MANDATORY, .data = 4096 },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_IOVA, .len = 8, .flags = UVERBS_ATTR_F_MANDATORY },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_FD, .len = 4, .flags = UVERBS_ATTR_F_MANDATORY, .data_s64 = dmabuf },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, .len = 4, .flags = UVERBS_ATTR_F_MANDATORY },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, .len = 4, .flags = UVERBS_ATTR_F_MANDATORY,
+			  .data = (uintptr_t)&lkey },
+			{ .attr_id = UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, .len = 4, .flags = UVERBS_ATTR_F_MANDATORY,
+			  .data = (uintptr_t)&rkey },
+		},
+	};
+	return ioctl(fd, RDMA_VERBS_IOCTL, &call) ? -errno : 0;
 }
 
 /* Calls a method of mlx5's DEVX objects. Returns a negative errno, or 0. */

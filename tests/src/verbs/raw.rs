@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 unsafe extern "C" {
     fn raw_context(file: *const c_char, step: *mut *const c_char) -> c_int;
+    safe fn raw_dmabuf() -> c_int;
+    safe fn raw_register(fd: c_int, dmabuf: c_int) -> c_int;
     safe fn raw_devx_create(fd: c_int, opcode: u16) -> c_int;
     safe fn raw_devx_modify(fd: c_int, handle: c_int) -> c_int;
     safe fn raw_devx_destroy(fd: c_int, handle: c_int) -> c_int;
@@ -29,7 +31,7 @@ unsafe extern "C" {
 /// The QP lives as long as the file is open.
 #[derive(Debug)]
 pub struct RawQp {
-    _file: OwnedFd,
+    file: OwnedFd,
     /// The QP's number.
     pub qpn: u32,
 }
@@ -62,8 +64,23 @@ impl RawQp {
             )
         };
         let file = opened(device, fd, step)?;
-        Ok(Self { _file: file, qpn })
+        Ok(Self { file, qpn })
     }
+
+    /// Registers a page of this process's memory, or a DMA-BUF.
+    pub fn register(&self, dmabuf: Option<&OwnedFd>) -> Result<()> {
+        let rc = raw_register(self.file.as_raw_fd(), dmabuf.map_or(-1, OwnedFd::as_raw_fd));
+        ensure!(rc == 0, "register: {}", io::Error::from_raw_os_error(-rc));
+        Ok(())
+    }
+}
+
+/// A DMA-BUF of the kernel's `udmabuf`, in the place of a GPU's.
+pub fn dmabuf() -> Result<OwnedFd> {
+    let fd = raw_dmabuf();
+    ensure!(fd >= 0, "make a DMA-BUF: {}", io::Error::from_raw_os_error(-fd));
+    // SAFETY: the call opened it for this caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Opens `device`, without a QP, until the file is closed.

@@ -286,6 +286,21 @@ pub const CONTROL_PLANE: &[Hook] = &[
         keeps_slots: true,
         ..Hook::BASE
     },
+    // Whichever call registers a DMA-BUF and whichever driver takes it, its pages are mapped here: by the
+    // core where the driver pins them (`ib_umem_dmabuf_get_pinned` and its variants), else by the driver
+    // itself (mlx5, `pagefault_dmabuf_mr`). By then the kernel has found the DMA-BUF, so that a library's
+    // probe with a descriptor of -1, as NCCL makes one, does not come here. In Linux 7.2 it is a function of
+    // ib_core.
+    Hook {
+        program: "dmabuf_map",
+        symbol: "ib_umem_dmabuf_map_pages",
+        module: "ib_uverbs",
+        gives: "whether processes register memory of GPUs (DMA-BUF)",
+        wants: &[&["OFF_TASK_FLAGS"]],
+        skip: Skip::Count,
+        role: Role::Gpus,
+        ..Hook::BASE
+    },
     Hook {
         program: "qp_event",
         symbol: "ib_uverbs_qp_event_handler",

@@ -87,6 +87,8 @@ pub enum Role {
     Finds,
     /// It finds QPs whose programs are probed.
     Probes,
+    /// It is about the memory of GPUs. Without GPUs it is not needed.
+    Gpus,
 }
 
 /// Names of the globals that carry offsets, in groups that hooks share.

@@ -8,7 +8,7 @@ use crate::{
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_sources::{platform::find_symbols, root::Root};
+use rdmatop_sources::{gpu, platform::find_symbols, root::Root};
 
 /// The facts that the plan is made from.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,8 @@ pub struct Facts {
     pub offsets: BTreeSet<&'static str>,
     /// Whether programs may call `bpf_loop`, as those do that walk lists of work requests.
     pub loops: bool,
+    /// Whether NVIDIA's driver has a GPU.
+    pub gpus: bool,
 }
 
 impl Facts {
@@ -67,6 +69,7 @@ impl Facts {
             // Linux 5.17 has it, and older ones of distributions that took it over.
             loops: root.kernel_version().is_some_and(|version| version >= (5, 17))
                 || btf.has_function("bpf_loop"),
+            gpus: gpu::are_listed(root),
         })
     }
 }

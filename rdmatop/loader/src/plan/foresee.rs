@@ -43,7 +43,11 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
         tracing: Vec::new(),
     };
     let (resolved, btf) = offsets::resolve(&paths, None);
-    let facts = Facts::read(&root, &paths, &resolved, &btf)?;
+    let facts = Facts {
+        // A package says nothing of them.
+        gpus: true,
+        ..Facts::read(&root, &paths, &resolved, &btf)?
+    };
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
         let (second, partial) = match plan::decide(hook, &facts) {

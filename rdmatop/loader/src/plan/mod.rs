@@ -42,6 +42,10 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         let why = "the driver whose work requests it counts is not loaded";
         return leave(Verdict::NotApplicable, CauseId::NoDriver, why.to_owned());
     }
+    if hook.role == Role::Gpus && !facts.gpus {
+        let why = "no GPU of NVIDIA's driver is there";
+        return leave(Verdict::NotApplicable, CauseId::NoDriver, why.to_owned());
+    }
     if !facts.modules.contains(hook.module) {
         let why = format!("{} is not loaded", hook.module);
         return leave(Verdict::NotApplicable, CauseId::NoModule, why);
@@ -239,6 +243,7 @@ mod tests {
             preempts: None,
             offsets: CONTROL_PLANE.iter().flat_map(Hook::offsets).collect(),
             loops: true,
+            gpus: true,
         }
     }
 
@@ -349,7 +354,8 @@ mod tests {
             for hook in all_hooks() {
                 let there = [Some(hook.module), hook.path.map(|path| path.of.driver)];
                 let there = there.iter().flatten().all(|name| facts.modules.contains(*name))
-                    && (hook.role != Role::Finds || facts.counts());
+                    && (hook.role != Role::Finds || facts.counts())
+                    && hook.role != Role::Gpus;
                 let decision = decide(hook, &facts);
                 let applicable = !matches!(decision, Decision::Leave(Verdict::NotApplicable, _));
                 assert_eq!(

@@ -94,7 +94,7 @@ mod tests {
         assert!(!all.iter().any(|program| program.starts_with("wr_")), "{all:?}");
         let left: Vec<_> = CONTROL_PLANE
             .iter()
-            .filter(|hook| hook.role != Role::Finds)
+            .filter(|hook| !matches!(hook.role, Role::Finds | Role::Gpus))
             .map(|hook| hook.program)
             .filter(|program| !all.contains(program))
             .collect();

@@ -86,6 +86,11 @@ impl Programs {
         self.ebpf.state.is_on() && self.ebpf.follows_qps
     }
 
+    /// Whether programs see each DMA-BUF that is registered, since they see each call.
+    pub(super) fn see_dmabufs(&self) -> bool {
+        self.calls_ns.is_some() && sees(&self.ebpf, ":ib_umem_dmabuf_map_pages")
+    }
+
     /// Whether PIDs of records belong to another namespace than those of dumps and of /proc. Until it is
     /// known whether there will be records, no PID is taken from a dump.
     pub(super) fn has_foreign_pids(&self) -> bool {
@@ -102,8 +107,12 @@ impl Programs {
 
 /// Whether programs see each ioctl that is a verb.
 fn sees_calls(report: &EbpfReport) -> bool {
-    let mut probes = report.probes.iter();
-    let of_calls = |probe: &&ProbeVerdict| probe.hook.ends_with(":ib_uverbs_cmd_verbs");
+    sees(report, ":ib_uverbs_cmd_verbs")
+}
+
+/// Whether all programs that are for a function are on, and there are some.
+fn sees(report: &EbpfReport, function: &str) -> bool {
+    let there = |probe: &&ProbeVerdict| probe.hook.ends_with(function);
     let is_on = |probe: &ProbeVerdict| matches!(probe.verdict, Verdict::Ok | Verdict::Partial);
-    report.state.is_on() && probes.by_ref().filter(of_calls).map(is_on).min() == Some(true)
+    report.state.is_on() && report.probes.iter().filter(there).map(is_on).min() == Some(true)
 }

@@ -136,6 +136,7 @@ impl Rows {
             if is_program {
                 let told = (&*process).into();
                 row.unlisted = unlisted;
+                row.host_regions = makers.without_dmabuf(told);
                 row.is_of_devx(makers.devx.rows(process.uid, devices, makers.saw_each_of(told)));
             }
             row.hw_counters = groups.rows(process.uid, devices, now_ns);

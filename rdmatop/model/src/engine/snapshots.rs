@@ -152,6 +152,9 @@ fn judged(
         row.gpus = last
             .zip(row.pid.filter(|_| !row.exited))
             .and_then(|(sample, pid)| sample.of(pid));
+        if last.is_none_or(|sample| sample.takes_addresses) {
+            row.host_regions = None;
+        }
     }
     (facts, judgement)
 }

@@ -9,7 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rdmatop_common::devx::{CREATE, DESTROY, MODIFY};
+use rdmatop_common::{
+    devx::{CREATE, DESTROY, MODIFY},
+    verb,
+};
 
 use super::{
     devx::Devx,
@@ -104,6 +107,20 @@ impl<'a> From<&'a ProcessFacts> for Told<'a> {
     }
 }
 
+/// The processes that registered memory and no DMA-BUF, and how often.
+fn without_dmabuf(verbs: &Verbs, processes: &Processes) -> BTreeMap<u64, u64> {
+    let mut regions = BTreeMap::new();
+    for verb in verb::REG_MR {
+        for (process, calls) in verbs.callers_of(verb, false, processes) {
+            *regions.entry(process).or_default() += calls;
+        }
+    }
+    for process in verbs.callers_of(verb::DMABUF, true, processes).into_keys() {
+        regions.remove(&process);
+    }
+    regions
+}
+
 /// The calls that make objects past the kernel.
 #[derive(Debug)]
 pub(super) struct Makers<'a> {
@@ -118,6 +135,8 @@ pub(super) struct Makers<'a> {
     destroyed: BTreeSet<u64>,
     /// What records tell of the objects.
     pub(super) devx: &'a Devx,
+    /// The processes that registered memory and no DMA-BUF since all of this is seen, and how often.
+    without_dmabuf: BTreeMap<u64, u64>,
 }
 
 impl<'a> Makers<'a> {
@@ -152,7 +171,18 @@ impl<'a> Makers<'a> {
             destroyed: destroyed.into_keys().collect(),
             carriers: devx.take_carriers().into_iter().collect(),
             devx,
+            without_dmabuf: if programs.see_dmabufs() {
+                without_dmabuf(verbs, processes)
+            } else {
+                BTreeMap::new()
+            },
         }
+    }
+
+    /// How many regions a process registered; `None` where one may be of a DMA-BUF, or was not seen.
+    pub(super) fn without_dmabuf(&self, process: Told<'_>) -> Option<u64> {
+        let regions = self.without_dmabuf.get(&process.process?)?;
+        self.saw_all_of(process).then_some(*regions)
     }
 
     /// Whether each call of a process was seen.

@@ -290,7 +290,8 @@ impl Verbs {
 
     pub(super) fn rows(&self, machine: &Machine, now_ns: u64) -> Vec<VerbRow> {
         let mut rows = Vec::with_capacity(self.rows.len());
-        for (key, calls) in &self.rows {
+        let each = self.rows.iter().filter(|(key, _)| key.verb != verb::DMABUF);
+        for (key, calls) in each {
             let Some(process) = machine.processes.get(calls.process) else {
                 continue;
             };

@@ -86,6 +86,10 @@ pub struct ProcessRow {
     /// The GPUs on which it computes, as the library of their driver lists them; `None` if that is not known.
     #[serde(serialize_with = "addresses")]
     pub gpus: Option<Arc<[Arc<GpuPlace>]>>,
+    /// How many memory regions it has registered, where it is known of each that it is none of a GPU's
+    /// memory; `None` if that is not known.
+    #[serde(skip)]
+    pub host_regions: Option<u64>,
     /// Whether it can see `/dev/infiniband/uverbs*`, without which libraries find no RDMA device.
     #[serde(skip)]
     pub verbs_files: Option<bool>,

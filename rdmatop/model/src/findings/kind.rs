@@ -186,6 +186,10 @@ kinds! {
         why: "Each byte passes the processor, and between sockets their link, which the GPUs of the node share: NCCL uses no GPUDirect \
               over such a way unless it is told to.",
         fixed: "the nearer port carries the bytes";
+    NoGpuDirect: "no-gpudirect", Info, raise_s: 10, clear_s: 15,
+        why: "What it sends from its GPU is copied to the host's memory first, at half the speed or less. It may be meant: who loads data \
+              has nothing of the GPU to send.",
+        fixed: "it registers memory of its GPU (DMA-BUF)";
     LagImbalance: "lag-imbalance", Info, raise_s: 10, clear_s: 15,
         why: "The bond is as fast as that link. Few queue pairs, or one UDP source port for all, are the usual reason. Information while the \
               link is less than half full.",
@@ -241,6 +245,7 @@ impl FindingId {
                 | Self::Congestion
                 | Self::TrafficClass
                 | Self::FarNic
+                | Self::NoGpuDirect
                 | Self::SmallMtu
                 | Self::PcieSlow
                 | Self::RoceV1

@@ -75,6 +75,7 @@ limits! {
     idle_share: f64 = 0.05, SHARE, "what a port carries at most, as a share of the hottest, to be idle";
     funnel_share: f64 = 0.7, SHARE, "share of all Rx that one port has, to be a funnel";
     crowd_ratio: f64 = 8.0, (1.0, 1e6), "times what a process sends on a port that another one sends with more QPs, to crowd it out";
+    staged_bytes_per_s: f64 = 100e6, POSITIVE, "bytes per second, both ways together, that a process with a GPU moves, from which it matters what they pass";
     lag_share: f64 = 0.9, SHARE, "share of what a bond sends or receives that one of its links has, to have it alone";
     lag_load: f64 = 0.01, SHARE, "share of that link's rate from which it is worth a word";
     rail_bytes_per_s: f64 = 1e6, POSITIVE, "bytes per second below which the load of a port is not judged";

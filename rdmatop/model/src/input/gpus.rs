@@ -11,6 +11,8 @@ pub struct GpuSample {
     pub mono_ns: u64,
     /// All GPUs of the machine.
     pub gpus: Vec<GpuReading>,
+    /// Whether their memory may be registered as the host's is, by its address, and not only as a DMA-BUF.
+    pub takes_addresses: bool,
 }
 
 /// How old the newest reading may be to count as present, ns (our limit): there is one reading each second.

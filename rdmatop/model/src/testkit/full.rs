@@ -721,6 +721,7 @@ fn processes() -> Vec<ProcessRow> {
         libraries: Some(vec!["libibverbs".into()].into()),
         environ: Some(vec![("NCCL_IB_HCA".into(), "mlx5".into())].into()),
         gpus: Some([gpu()].into()),
+        host_regions: Some(3),
         verbs_files: Some(true),
         history: Arc::new(History::default()),
     };
@@ -759,6 +760,7 @@ fn processes() -> Vec<ProcessRow> {
         libraries: None,
         environ: None,
         gpus: None,
+        host_regions: None,
         verbs_files: None,
         ..user.clone()
     };

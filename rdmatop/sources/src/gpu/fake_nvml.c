@@ -1,7 +1,9 @@
 /* A library with the functions of libnvidia-ml.so.1 that rdmatop calls, for its tests: it is no hardware. What it says is set
  * when it is built: GPUS, GPM (1: they have it), SM and TENSOR (percent), PID, DELAY, the seconds until a sample is there, and BUS and SLOT,
- * the PCI address of the first GPU; the next has the next bus. A sample is a number, one more each. */
+ * the PCI address of the first GPU; the next has the next bus. With PID_FILE, pid() is the number in that file, for a process that
+ * begins later. A sample is a number, one more each. */
 #include <stddef.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #ifndef DELAY
@@ -46,6 +48,21 @@ struct pci {
 	unsigned int domain, bus, device, device_id, subsystem_id;
 	char id[32];
 };
+
+#ifdef PID_FILE
+static unsigned int pid(void)
+{
+	FILE *file = fopen(PID_FILE, "r");
+	unsigned int pid = 0;
+
+	if (file) {
+		if (fscanf(file, "%u", &pid) != 1)
+			pid = 0;
+		fclose(file);
+	}
+	return pid;
+}
+#endif
 
 static long samples[64];
 static unsigned int allocated;

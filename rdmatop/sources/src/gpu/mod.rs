@@ -12,6 +12,7 @@
 mod tests;
 
 use std::{
+    ffi::OsString,
     sync::Arc,
     sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
     thread,
@@ -45,9 +46,9 @@ pub struct Gpus {
 impl Gpus {
     /// The GPUs that the driver lists; `None` when there is no driver, or no GPU.
     pub fn of(root: &Root) -> Option<Self> {
-        root.list(&root.proc("driver/nvidia/gpus"))
-            .filter(|gpus| !gpus.is_empty())?;
-        Self::by(LIBRARY, root.clone())
+        are_listed(root)
+            .then(|| Self::by(LIBRARY, root.clone()))
+            .flatten()
     }
 
     /// The GPUs that this library knows.
@@ -104,6 +105,30 @@ impl Gpus {
     }
 }
 
+/// Whether NVIDIA's driver lists a GPU.
+pub fn are_listed(root: &Root) -> bool {
+    let gpus = root.list(&root.proc("driver/nvidia/gpus"));
+    gpus.is_some_and(|gpus| !gpus.is_empty())
+}
+
+/// Whether memory of a GPU may be registered as the host's is, by its address. A module can give NICs such
+/// memory: nvidia_peermem, nv_peer_mem, efa_nv_peermem, bnxt_peer_mem or another client of a vendor's
+/// ib_core. amzn-drivers' efa can by itself. And where GPU and CPU share page tables (GH200, GB10), which no
+/// x86-64 has, it is memory like other memory.
+fn takes_addresses(root: &Root) -> bool {
+    let named = |name: &OsString| {
+        let name = name.as_encoded_bytes();
+        name.windows(7).any(|part| part == b"peermem") || name.windows(8).any(|part| part == b"peer_mem")
+    };
+    let modules = root.list(&root.sys("module"));
+    let clients = root.list(&root.sys("kernel/mm/memory_peers"));
+    let efa = root.bytes(&root.sys("module/efa/taint"), 64);
+    cfg!(not(target_arch = "x86_64"))
+        || modules.is_none_or(|modules| modules.iter().any(named))
+        || clients.is_some_and(|clients| !clients.is_empty())
+        || efa.is_some_and(|taint| taint.contains(&b'O'))
+}
+
 /// Activity is a difference of two readings, so the first reading alone is not an answer.
 fn is_whole(sample: &GpuSample) -> bool {
     sample.before_ns > 0
@@ -142,6 +167,7 @@ fn serve(
             before_ns,
             mono_ns,
             gpus: readings,
+            takes_addresses: takes_addresses(root),
         };
         before_ns = mono_ns;
         if answer.send(sample).is_err() {

@@ -179,3 +179,39 @@ fn a_machine_without_gpus_starts_no_thread() {
     let fake = Fake::new();
     assert!(Gpus::of(&fake.root()).is_none());
 }
+
+#[test]
+fn what_can_give_a_nic_memory_of_a_gpu_by_its_address_is_found() {
+    let with = |edit: fn(&Fake)| {
+        let fake = Fake::new();
+        fake.sys("module/nvidia/taint", "OE\n")
+            .sys("module/efa/taint", "\n");
+        edit(&fake);
+        takes_addresses(&fake.root())
+    };
+    // No other machine tells whether GPU and CPU share page tables.
+    let unknown = cfg!(not(target_arch = "x86_64"));
+    assert_eq!(with(|_| ()), unknown);
+    let changes: [fn(&Fake); 6] = [
+        |fake| _ = fake.sys("module/nvidia_peermem/refcnt", "0\n"),
+        |fake| _ = fake.sys("module/nv_peer_mem/refcnt", "0\n"),
+        |fake| _ = fake.sys("module/efa_nv_peermem/refcnt", "0\n"),
+        |fake| _ = fake.sys("module/bnxt_peer_mem/refcnt", "0\n"),
+        |fake| _ = fake.sys("kernel/mm/memory_peers/nv_mem/version", "1\n"),
+        |fake| _ = fake.sys("module/efa/taint", "OE\n"),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        assert!(with(change), "{n}");
+    }
+    assert!(takes_addresses(&Fake::new().root()), "no list of modules");
+}
+
+#[test]
+fn gpus_are_there_where_the_driver_lists_one() {
+    let fake = Fake::new();
+    assert!(!are_listed(&fake.root()));
+    fake.dir("proc/driver/nvidia/gpus");
+    assert!(!are_listed(&fake.root()));
+    fake.dir("proc/driver/nvidia/gpus/0000:0f:00.0");
+    assert!(are_listed(&fake.root()));
+}

@@ -9,13 +9,14 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/identity.md"
 const TABLES: [&str; 3] = ["BTreeMap<", "HashMap<", "NumberMap<"];
 /// Tables by what never comes again, or means the same for ever: `uid`s, and numbers of ports, verbs and
 /// errnos of one row; texts.
-const OF_CONSTANTS: [&str; 16] = [
+const OF_CONSTANTS: [&str; 17] = [
     "Calls::errnos",
     "Device::ports",
     "Dump::passed",
     "Groups::gone",
     "Groups::read_at",
     "Makers::made",
+    "Makers::without_dmabuf",
     "Paths::asked",
     "Process::qps",
     "Processes::all",

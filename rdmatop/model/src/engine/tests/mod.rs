@@ -23,6 +23,7 @@ use crate::{
 
 mod changes;
 mod devx;
+mod dmabuf;
 mod dumps;
 mod events;
 mod floods;

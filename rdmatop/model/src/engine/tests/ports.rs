@@ -249,6 +249,7 @@ fn the_only_user_of_a_port_that_is_full_is_bound_by_communication() {
                 before_ns: mono_ns - SECOND,
                 mono_ns,
                 gpus: vec![gpu],
+                takes_addresses: false,
             })));
         }
         let judged = host.process(231).bound.unwrap();

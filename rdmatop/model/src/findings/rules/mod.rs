@@ -1,5 +1,6 @@
 //! The rules: each looks at one snapshot and names symptoms.
 
+mod direct;
 mod far;
 mod flaps;
 mod growth;
@@ -310,6 +311,7 @@ const RULES: &[Rule] = &[
     Rule::Whole(rails::load),
     Rule::Whole(share::queue_pairs),
     Rule::Process(far::nic),
+    Rule::Process(direct::none),
     Rule::Whole(lag::imbalance),
     Rule::Port(lag::without_link),
     Rule::Process(tcp::fallback),

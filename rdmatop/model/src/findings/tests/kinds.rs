@@ -197,6 +197,11 @@ const PROOFS: &[(FindingId, On, &str)] = &[
         "testnic_gpu::a_nic_far_from_the_gpu_of_its_only_user_is_named",
     ),
     (
+        FindingId::NoGpuDirect,
+        On::Driver,
+        "testnic_gpu::a_process_that_registers_no_memory_of_its_gpu_is_named",
+    ),
+    (
         FindingId::LagImbalance,
         On::Traffic,
         "findings::a_bond_of_which_one_link_has_all_and_one_that_lost_a_link",
@@ -261,7 +266,8 @@ pub(super) const fn in_a_trace(id: FindingId) -> &'static str {
         | FindingId::MapCount
         | FindingId::QpLeak
         | FindingId::PortContention
-        | FindingId::FarNic => "no",
+        | FindingId::FarNic
+        | FindingId::NoGpuDirect => "no",
         FindingId::QpError
         | FindingId::QpSetup
         | FindingId::VerbFails
@@ -390,10 +396,11 @@ it. The order changes when a finding begins, ends, becomes worse or less bad, co
 names other kinds of events. It reads ports, states and calls every two seconds, and counts no work requests: the column
 *trace* says what it can find.
 
-There is no finding for data of a GPU that goes through the host's memory, because no reading proves it. `reg_dmabuf_mr` proves the direct way;
-but plain `reg_mr` registers GPU memory too, with a peer module (nvidia_peermem) and where GPU and CPU share page tables (GH200), mlx5's
-`devx_umem_reg` does, and a process that has memory on a GPU may have none of it to send, as one that loads data. `rdmatop doctor` says of a machine what
-the direct way needs (`gpu.direct`), and `rdmatop nccl-log` which way NCCL took.
+`no-gpudirect` speaks only where no way to GPU memory is left unseen. Plain `reg_mr` registers it too, with a peer memory module (nvidia_peermem), with
+amzn-drivers' efa and where GPU and CPU share page tables (GH200, GB10): there it is silent, as on every machine that is not x86-64. All other ways, of
+whichever driver and call (`reg_dmabuf_mr`, `reg_mr` from Linux 6.17 on, mlx5's `devx_umem_reg`), map a DMA-BUF, which a hook sees. It proves that nothing
+can come from the GPU directly, and not that something should: who loads data may have nothing of the GPU to send, which is why it is information.
+`rdmatop doctor` says of a machine what the direct way needs (`gpu.direct`), and `rdmatop nccl-log` which way NCCL took.
 
 | finding | raised when | raised, cleared after | trace | from | why it matters | fixed when |
 |---|---|---|---|---|---|---|

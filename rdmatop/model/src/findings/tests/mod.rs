@@ -1,5 +1,6 @@
 //! Each rule on a snapshot with its symptom, and on one without.
 
+mod direct;
 mod far;
 mod flaps;
 mod headroom;

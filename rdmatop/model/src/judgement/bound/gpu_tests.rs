@@ -16,6 +16,7 @@ fn readings(s: &Snapshot, seconds: u64, sms: f64, tensor: f64, processes: &[&[u3
         before_ns: s.mono_ns - (back + 1) * S,
         mono_ns: s.mono_ns - back * S,
         gpus: processes.iter().map(gpu).collect(),
+        takes_addresses: false,
     };
     (0..seconds).rev().map(sample).collect()
 }
