@@ -405,10 +405,14 @@ fn linker(dry_run: bool, verbose: bool) -> Result<bool> {
         ])
         .arg(format!("llvm-{major}"))
         .env("LLVM_PREFIX", format!("/usr/lib/llvm-{major}"))
+        // Nearly all of its work is LLVM's, which is compiled already. So it takes 32 s of a CPU and not 72,
+        // and linking the programs takes 21 s and not 14.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         // It is built for this machine and outside the caller's target directory, whatever the caller builds.
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("RUSTFLAGS");
-    step::run("setup: cargo install bpf-linker (about a minute)", &mut install)?;
+    step::run("setup: cargo install bpf-linker (half a minute)", &mut install)?;
     Ok(true)
 }
 
