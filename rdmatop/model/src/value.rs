@@ -248,7 +248,7 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-/// Only tests change one.
+/// Tests alone change a list that is shared; the product has no use of this.
 #[cfg(any(test, feature = "testkit"))]
 impl<T: Clone> std::ops::DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut Vec<T> {

@@ -15,7 +15,7 @@ pub struct Signals {
     hup: Option<Signal>,
 }
 
-/// Which signal came.
+/// Why a command ends: the signal that it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// SIGINT or SIGTERM: the user wants to end.

@@ -3,12 +3,12 @@
 use crate::exit::{Exit, Stop};
 use rdmatop_sources::signals::{Ending, Signals};
 
-/// Takes over the signals.
+/// Takes over the signals; fails where the kernel refuses.
 pub(super) fn take() -> Result<Signals, Stop> {
     Signals::take().map_err(|e| Stop::failure(format!("cannot handle signals: {e}")))
 }
 
-/// How a mode ends that a signal ends.
+/// Returns the exit status of a mode that a signal ended.
 pub(super) fn outcome(ending: Ending) -> Result<Exit, Stop> {
     match ending {
         Ending::Asked => Ok(Exit::Ok),

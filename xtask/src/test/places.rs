@@ -377,7 +377,7 @@ pub(super) fn group_of(module: &str, series: Series) -> &'static Group {
     }
 }
 
-/// Returns the group of a name.
+/// Returns the group of this name, or the first one where no group has it.
 pub(super) fn group(name: &str) -> &'static Group {
     let found = GROUPS.iter().find(|group| group.name == name);
     found.unwrap_or(&GROUPS[0])

@@ -8,7 +8,7 @@ use super::hash::NumberMap;
 /// its call began.
 pub(super) type Reused<K, T> = NumberMap<K, Owners<T>>;
 
-/// Who has a number.
+/// The objects that have, or had until lately, one number.
 #[derive(Debug)]
 pub(super) struct Owners<T> {
     /// The present one, and since when.

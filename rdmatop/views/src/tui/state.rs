@@ -79,7 +79,7 @@ pub struct State {
     version: u64,
 }
 
-/// A row of a table.
+/// The row of a table on which the cursor can stand.
 #[derive(Clone, Copy, Debug)]
 pub enum Row<'a> {
     /// A process, or another user of RDMA.

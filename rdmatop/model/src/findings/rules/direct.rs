@@ -19,8 +19,8 @@ pub(super) fn none(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     }
     Some(Finding {
         verdict: format!(
-            "{} computes on GPU {} and moves {} by RDMA with {} of which none is of GPU memory: what it sends of that goes through the \
-             host's memory",
+            "{} computes on GPU {} and moves {} by RDMA with {} and none of GPU memory: whatever it sends from its GPU is copied to the \
+             host's memory first",
             words::process(row),
             gpu.address,
             words::bits(moves),

@@ -34,8 +34,8 @@ fn a_rank_with_regions_of_the_host_s_memory_alone_is_named() {
     let [one] = &all[..] else { panic!("{all:?}") };
     assert_eq!(
         one.verdict,
-        "rank (PID 4711, slurm 7341.0) computes on GPU 0000:1b:00.0 and moves 32.0 Gb/s by RDMA with 12 memory regions of which none is \
-         of GPU memory: what it sends of that goes through the host's memory"
+        "rank (PID 4711, slurm 7341.0) computes on GPU 0000:1b:00.0 and moves 32.0 Gb/s by RDMA with 12 memory regions and none \
+         of GPU memory: whatever it sends from its GPU is copied to the host's memory first"
     );
     assert_eq!(
         one.evidence,

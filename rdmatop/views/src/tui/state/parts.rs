@@ -30,7 +30,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Which keys hold.
+    /// Returns in which part of the table of keys a key is looked up.
     pub fn scope(&self) -> Scope {
         match self {
             Self::View => Scope::View,
