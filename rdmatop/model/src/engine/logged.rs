@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_worse_line_stays_for_a_minute() {
         let mut errors = Errors::default();
-        let worst = "timeout. Will cause a leak of a command resource";
+        let worst = "mlx5_core 0000:3b:00.0: timeout. Will cause a leak of a command resource";
         let last = |errors: &Errors| errors.last.as_ref().map(|(text, _)| text.to_string());
         for (text, at_ns, shown) in [
             ("a", 1, "a"),

@@ -29,6 +29,8 @@ pub(super) struct Port {
     counters: Vec<PortCounter>,
     /// Place in `counters` of each counter of the last reading; `None` for a name that was there already.
     places: Vec<Option<usize>>,
+    /// Each role that some counters make up, with the place of each.
+    parts: Vec<(Role, usize)>,
     /// Packets both ways at the last dump of QPs, and when that began.
     at_dump: Option<(u64, u64)>,
     provider: Provider,
@@ -44,8 +46,6 @@ struct PortCounter {
     from: RawSource,
     /// What its driver's table says of it.
     entry: &'static Entry,
-    /// The role that it is a part of, and in which way.
-    part: Option<(Role, u8)>,
     /// `None` until it was read for the first time, and for a gauge.
     meter: Option<Meter>,
     /// Of a number that may fall, which it was at the last reading.
@@ -59,7 +59,6 @@ impl PortCounter {
     fn new(raw: &RawReading, shown: Arc<str>, provider: Provider) -> Self {
         Self {
             raw: Arc::clone(&raw.name),
-            part: provider.part(&shown),
             shown,
             from: raw.source,
             entry: provider.entry(raw.source, &raw.name),
@@ -183,15 +182,22 @@ impl Port {
             self.counters.push(held);
         }
         self.provider = provider;
+        let places = self.counters.iter().enumerate();
+        let parts: Vec<_> = places
+            .filter_map(|(place, held)| Some((provider.part(&held.shown)?, place)))
+            .collect();
+        // Of the ways to count a role the first of which there is any counter.
+        let has_first = |role| parts.iter().any(|(part, _)| *part == (role, 0));
+        let best = parts
+            .iter()
+            .filter(|((role, way), _)| *way == u8::from(!has_first(*role)));
+        self.parts = best.map(|((role, _), place)| (*role, *place)).collect();
     }
 
-    /// The counters that a role is the sum of: those of the best way of which there is any.
+    /// The counters that a role is the sum of.
     fn parts(&self, role: Role) -> impl Iterator<Item = &PortCounter> {
-        let of = move |way| {
-            let counters = self.counters.iter();
-            counters.filter(move |held| held.part == Some((role, way)))
-        };
-        of(u8::from(of(0).next().is_none()))
+        let places = self.parts.iter().filter(move |(part, _)| *part == role);
+        places.filter_map(|(_, place)| self.counters.get(*place))
     }
 
     /// The row at `now_ns`; adds a point to the history. `counted`: bytes sent and received and packets sent
@@ -283,7 +289,9 @@ impl Port {
                 counter: held.counter(now_ns)?,
             })
         };
-        self.counters.iter().filter_map(shown).collect()
+        let mut rows = Vec::with_capacity(self.counters.len());
+        rows.extend(self.counters.iter().filter_map(shown));
+        rows.into()
     }
 
     /// The numbers that may fall.

@@ -234,6 +234,9 @@ pub(super) fn bar(c: &Ctx<'_>, share: f64, width: usize, tone: Tone) -> Cell {
     } else {
         tone
     };
+    if full.is_empty() {
+        return Cell::new(track, Tone::Dim);
+    }
     Cell::new(full, tone).and(track, Tone::Dim)
 }
 

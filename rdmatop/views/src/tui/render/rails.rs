@@ -50,22 +50,25 @@ pub(super) fn draw(state: &State, layout: &Layout, canvas: &mut Canvas) {
     let plan = Plan::of(room, names.len(), longest);
     for (y, (side, tone)) in [("Tx", Tone::Tx), ("Rx", Tone::Rx)].into_iter().enumerate() {
         let mut line = Cell::new(format!("{side} {what}: "), Tone::Dim);
+        let mut gap = 0;
         for (port, name) in ports.iter().copied().zip(&names).take(plan.shown) {
             if plan.label > 0 {
                 let blanks = plan.label - longest;
-                line = line.and(format!("{name:>longest$}{:blanks$}", ""), Tone::Dim);
+                line = line.and(format!("{:gap$}{name:>longest$}{:blanks$}", "", ""), Tone::Dim);
+            } else if gap > 0 {
+                line = line.and(" ".repeat(gap), Tone::Dim);
             }
+            gap = plan.gap;
             let counter = if y == 0 {
                 scale.sent(port)
             } else {
                 scale.received(port)
             };
             line.0.extend(bar(state, port, counter, plan.bar, tone).0);
-            line = line.and(" ".repeat(plan.gap), Tone::Dim);
         }
         let more = names.len() - plan.shown;
         if more > 0 {
-            line = line.and(format!("+{more}"), Tone::Dim);
+            line = line.and(format!("{:gap$}+{more}", ""), Tone::Dim);
         }
         put(state, canvas, layout.rails, y, &line);
     }
