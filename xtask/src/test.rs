@@ -242,10 +242,11 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
         kernels.push(places::EVERYTHING.to_owned());
     }
+    let by_default = !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
     // In parallel, because downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
         let here = arch == Arch::X86_64;
-        let kernels = scope.spawn(|| guests::prepare(arch, &kernels));
+        let kernels = scope.spawn(|| guests::prepare(arch, &kernels, by_default));
         let released = (args.everywhere && here).then(|| scope.spawn(|| program(Profile::Release)));
         let tests = if here { build(true) } else { build_for(arch) };
         let panicked = |_| anyhow!("a builder panicked");
@@ -278,7 +279,7 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
 fn few_on_aarch64(args: &TestArgs, units_run: &AtomicBool) -> Result<guests::Ran> {
     let arch = Arch::Aarch64;
     let kernels = [places::EVERYTHING.to_owned()];
-    guests::prepare(arch, &kernels)?;
+    guests::prepare(arch, &kernels, true)?;
     cross::install(arch)?;
     while units_run.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_secs(1));
@@ -420,7 +421,11 @@ const BUILD: [&str; 10] = [
 fn for_guests() -> Vec<String> {
     let level = |part: &str| if part == "rdmatop-loader" { 2 } else { 1 };
     let optimized = PROGRAM.map(|part| format!("profile.dev.package.{part}.opt-level={}", level(part)));
-    let settings = optimized.into_iter().chain(["profile.dev.debug=false".into()]);
+    // In more units, what is generic is compiled more often.
+    let settings = optimized.into_iter().chain([
+        "profile.dev.debug=false".into(),
+        "profile.dev.codegen-units=16".into(),
+    ]);
     settings
         .flat_map(|setting| ["--config".into(), setting])
         .collect()

@@ -194,7 +194,7 @@ pub(crate) fn main(command: LabCommand) -> Result<u8> {
         LabCommand::Modules { kernel } => {
             for series in kernel::named(Arch::X86_64, &kernel)? {
                 if modules::has_test_drivers(series) {
-                    for (what, place) in build_modules(series)? {
+                    for (what, place) in build_modules(series, |_| true)? {
                         let place = place.with_context(|| format!("no {what}"))?;
                         println!("{:5} {}", series.name, place.display());
                     }
@@ -224,17 +224,22 @@ fn cpu_of_children() -> Option<f64> {
     Some((next()? + next()?) / 100.0)
 }
 
-/// Builds the modules that tests need on a kernel, which is fetched first. Returns for each its name and its
-/// path or the error; an error does not keep the other from being built.
-pub(crate) fn build_modules(series: Series) -> Result<[(&'static str, Result<PathBuf>); 2]> {
+/// Builds the modules that tests need on a kernel, which is fetched first, and whose names `needs` accepts.
+/// Returns for each its name and its path or the error; an error does not keep the other from being built.
+pub(crate) fn build_modules(
+    series: Series,
+    needs: impl Fn(&str) -> bool,
+) -> Result<Vec<(&'static str, Result<PathBuf>)>> {
     let kernel = kernel::ensure(series)?;
-    Ok([
-        (
-            "test drivers",
-            modules::test_drivers().and_then(|drivers| drivers.ensure(series, &kernel)),
-        ),
-        ("siw", SIW.ensure(series, &kernel)),
-    ])
+    let build = |what: &'static str| {
+        let built = match what {
+            "siw" => SIW.ensure(series, &kernel),
+            _ => modules::test_drivers().and_then(|drivers| drivers.ensure(series, &kernel)),
+        };
+        (what, built)
+    };
+    let wanted = ["test drivers", "siw"].into_iter().filter(|what| needs(what));
+    Ok(wanted.map(build).collect())
 }
 
 /// Boots a guest for `command` and returns the exit status for this process.

@@ -143,15 +143,16 @@ fn wanted(arch: Arch, names: &[String]) -> Vec<Series> {
     kernel::all(arch).iter().filter(is).copied().collect()
 }
 
-/// Fetches the named kernels and builds the modules that tests need there, which guests share.
-pub(super) fn prepare(arch: Arch, names: &[String]) -> Result<()> {
+/// Fetches the named kernels and builds the modules that tests need there, which guests share; only those of
+/// the default run with `by_default`.
+pub(super) fn prepare(arch: Arch, names: &[String], by_default: bool) -> Result<()> {
     newer_qemu::fetch_if_missing(arch);
     if arch != Arch::X86_64 {
         root::ensure(arch)?;
     }
     for series in wanted(arch, names) {
         kernel::ensure(series)?;
-        build_modules(series)?;
+        build_modules(series, by_default)?;
     }
     Ok(())
 }
@@ -336,11 +337,12 @@ fn work(
 
 /// Builds the modules of the tests. If one fails, its tests report that they are skipped, and this prints the
 /// reason.
-fn build_modules(series: Series) -> Result<()> {
+fn build_modules(series: Series, by_default: bool) -> Result<()> {
     if !modules::has_test_drivers(series) {
         return Ok(());
     }
-    for (what, built) in lab::build_modules(series)? {
+    let needs = |what: &str| !by_default || places::builds_by_default(what, series.name);
+    for (what, built) in lab::build_modules(series, needs)? {
         if let Err(error) = built {
             println!("SKIPPED tests of {what} on {}: {error:#}", series.title());
         }

@@ -34,24 +34,15 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("exact::every_kind_of_request", &["6.1", "7.2"]),
     ("exact::loss_on_the_wire", &["6.1", "7.2"]),
     ("queues::what_is_flushed", &["6.1", "7.2"]),
-    ("queues::kprobe_and_fentry_count_the_same", &["7.2"]),
-    // A kernel's own QPs are read as programs' are, so that their counts are compared on 6.12. SoftRoCE
-    // counts the bytes of a port since 7.2.
-    ("consumer::a_kernel_consumer_has_its_port_s_bytes", &["7.2"]),
-    ("siw::every_kind_of_request", &["6.1", "7.2"]),
     ("wr_events::every_kind_of_request", &["6.1", "7.2"]),
     // By kprobe, receives that a modify to ERR flushed were missing on 6.1 alone.
     ("wr_events::each_end_of_a_broken_qp", &["6.1", "7.2"]),
     // A kernel decides how it hits probes on programs and whether it takes ours. The same programs at the
     // same functions make counts and events, and robust::no_program_is_refused loads them on each kernel: so
-    // counts are compared on the newest kernel, and on 6.1 the events of each request.
+    // counts are compared on the newest kernel.
     ("uprobes::probes_on_programs_count", &["7.2"]),
-    ("wr_uprobes::known_requests_appear", &["6.1"]),
-    // The numbers of a file in an overlay, and the device that the list of mappings gives for it.
-    ("uprobes::a_file_that_a_program_has", &["6.1"]),
     // Ways to attach. 5.10 has no module BTF, and its test says so. Debian's 7.2 preempts programs, so the
     // control plane keeps kprobes there, as the verdicts say.
-    ("fentry::kprobe_and_fentry_tell_the_same", &["6.1"]),
     ("fentry::the_verdicts_say", &["7.2"]),
     ("fentry::where_modules_have_no_btf", &["5.10"]),
     // The kernel decides what becomes of programs when rdmatop is killed or a module is removed.
@@ -65,17 +56,24 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("skips::every_program_that_the_kernel_skipped", &["7.2"]),
     // The oldest kernel has no counts of work requests, and the screen says why.
     ("live::the_screen_shows_what_perftest_did", &["5.10"]),
-    // SoftRoCE counts bytes since 7.2; on older kernels the test says so.
+    // SoftRoCE counts bytes since 7.2; on older kernels the test says so. That a kernel's own consumers have
+    // their port's bytes is tested with --everywhere: their QPs are read as those of programs are.
     ("by_ports::", &["7.2"]),
     ("port_shares::", &["7.2"]),
-    // The counters that netlink and sysfs have on the newest kernel.
-    ("testnic::counters::totals_are_the_drivers", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
     ("testnic::shares::", &["6.1"]),
     ("testnic::psn::", &["6.1"]),
     // What a program reads of the caller's memory.
     ("testnic::devx::", &["6.1"]),
 ];
+
+/// Whether the default run needs these modules, which Debian does not have, on a kernel: to build them takes
+/// half a minute of CPU time. No machine with Debian's kernel has siw, so that 6.12 is enough for it.
+pub(super) fn builds_by_default(modules: &str, kernel: &str) -> bool {
+    let tests = if modules == "siw" { "siw::" } else { "testnic" };
+    let mut also = ALSO_ON.iter().filter(|(test, _)| test.starts_with(tests));
+    kernel == EVERYTHING || also.any(|(_, kernels)| kernels.contains(&kernel))
+}
 
 /// The tests that `--arch aarch64` runs where no FILTER names others, by prefixes of their names. They test
 /// what depends on the architecture: registers read by programs, layouts of structures, atomic instructions,
