@@ -137,6 +137,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     // Style and unit tests run beside the guests: builds that keep only one CPU busy, downloads and waiting
     // tests leave much of a machine idle.
     let units_run = AtomicBool::new(!only_lab);
+    let default = !only_lab && !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
     let (units, kernels) = thread::scope(|scope| {
         let units = (!only_lab).then(|| {
             scope.spawn(|| {
@@ -144,8 +145,8 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                 style_and_units(&asked)
             })
         });
-        let default = !only_lab && !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
-        let few = default.then(|| scope.spawn(|| few_on_aarch64(args, &units_run)));
+        let few =
+            (default && has_time_for_aarch64()).then(|| scope.spawn(|| few_on_aarch64(args, &units_run)));
         let mut kernels = vec![in_guests(args, args.arch, &units_run)];
         if args.everywhere && args.arch == Arch::X86_64 && args.kernel.is_empty() {
             kernels.push(in_guests(args, Arch::Aarch64, &units_run));
@@ -166,6 +167,12 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             short.fuzz, long.fuzz, short.cases, long.cases
         ));
         left_out.push("rustdoc: cargo xtask check runs it too".to_owned());
+    }
+    if default && !has_time_for_aarch64() {
+        left_out.push(format!(
+            "guests for aarch64, on a machine with fewer than {MANY_CPUS} CPUs: cargo xtask test --arch aarch64 runs \
+             them"
+        ));
     }
     let mut outs = Vec::new();
     for kernels in kernels {
@@ -272,6 +279,15 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
         units_run,
     };
     guests::run(&built.kernel_tests, &asked)
+}
+
+/// So many CPUs build and run the tests of another architecture beside the others.
+const MANY_CPUS: usize = 4;
+
+/// Whether the default run has tests for aarch64. Their build and their guest take four minutes of CPU time,
+/// with which two CPUs need more than 25 minutes for all.
+fn has_time_for_aarch64() -> bool {
+    thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= MANY_CPUS)
 }
 
 /// Runs a few tests in a guest for aarch64 beside the guests of x86-64. What it needs is downloaded while

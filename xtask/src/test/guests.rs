@@ -234,21 +234,25 @@ fn run_guests(
     let [waiting, busy] = [waiting, busy].map(|guests| Mutex::new(VecDeque::from(guests)));
     let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        let others =
-            (0..asked.at_once).map(|_| scope.spawn(|| work(&[&busy, &waiting], &ended, executable, asked)));
-        let mut workers: Vec<_> = others.collect();
-        // With one guest at a time there is no second worker.
-        if asked.at_once > 1 {
-            workers.push(scope.spawn(|| {
-                // Unit tests of terminals and signals expect a less busy machine: this worker waits.
-                while asked.units_run.load(Ordering::Relaxed) {
+        let spawn = |kinds: [_; 2], behind_units: bool| {
+            let ended = &ended;
+            scope.spawn(move || {
+                // Unit tests of terminals and signals expect a less busy machine.
+                while behind_units && asked.units_run.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_secs(1));
                 }
-                // At the end, when a guest that boots or waits leaves its CPU idle, it takes one of the
-                // others.
-                work(&[&waiting, &busy], &ended, executable, asked)
-            }));
+                work(&kinds, ended, executable, asked)
+            })
+        };
+        let mut workers: Vec<_> = (1..asked.at_once)
+            .map(|_| spawn([&busy, &waiting], false))
+            .collect();
+        if asked.at_once > 1 {
+            // Those that wait take longest in all and leave the unit tests most of a CPU.
+            workers.push(spawn([&waiting, &busy], false));
         }
+        // One more than CPUs, because at the end a guest that boots or waits leaves its CPU idle.
+        workers.push(spawn([&busy, &waiting], asked.at_once > 1));
         workers.into_iter().try_for_each(|worker| {
             worker
                 .join()
