@@ -55,10 +55,11 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
-    /// longer. Else every test runs on one kernel, on the others what the kernel decides, and two tests on
-    /// Linux 6.12 for aarch64. With --kernel all tests run on the kernels that are named. It also runs the
-    /// short list of --arch aarch64 on each of that machine's kernels and the modules of its tests on 6.12,
-    /// and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
+    /// longer. Else every test runs on one kernel, on the others what the kernel decides, and, where there
+    /// are four CPUs, two tests on Linux 6.12 for aarch64. With --kernel all tests run on the kernels that
+    /// are named. It also runs the short list of --arch aarch64 on each of that machine's kernels and the
+    /// modules of its tests on 6.12, and makes and tries the files of a release (`cargo xtask dist --roots
+    /// --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -104,6 +105,13 @@ struct Search {
 /// By default, and with `--everywhere`. Inputs that failed once are in files and are tried in each run.
 const SEARCH: [Search; 2] = [Search { fuzz: 2, cases: 64 }, Search { fuzz: 10, cases: 256 }];
 
+impl TestArgs {
+    /// Whether the tests are those of the default run: no more, and none by kernel or name.
+    fn names_nothing(&self) -> bool {
+        !self.everywhere && self.kernel.is_empty() && self.filter.is_none()
+    }
+}
+
 /// Runs style and unit tests.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     setup::without_kernels()?;
@@ -137,7 +145,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     // Style and unit tests run beside the guests: builds that keep only one CPU busy, downloads and waiting
     // tests leave much of a machine idle.
     let units_run = AtomicBool::new(!only_lab);
-    let default = !only_lab && !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
+    let default = !only_lab && args.names_nothing();
     let (units, kernels) = thread::scope(|scope| {
         let units = (!only_lab).then(|| {
             scope.spawn(|| {
@@ -249,11 +257,10 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
         kernels.push(places::EVERYTHING.to_owned());
     }
-    let by_default = !args.everywhere && args.kernel.is_empty() && args.filter.is_none();
     // In parallel, because downloads leave the CPUs idle.
     let (program, built) = thread::scope(|scope| {
         let here = arch == Arch::X86_64;
-        let kernels = scope.spawn(|| guests::prepare(arch, &kernels, by_default));
+        let kernels = scope.spawn(|| guests::prepare(arch, &kernels, args.names_nothing()));
         let released = (args.everywhere && here).then(|| scope.spawn(|| program(Profile::Release)));
         let tests = if here { build(true) } else { build_for(arch) };
         let panicked = |_| anyhow!("a builder panicked");

@@ -426,6 +426,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_default_run_tests_on_a_kernel_has_its_modules_there() {
+        for (test, kernels) in ALSO_ON {
+            let modules = [("siw", "siw::"), ("test drivers", "testnic")];
+            for (modules, _) in modules.iter().filter(|(_, tests)| test.starts_with(tests)) {
+                for kernel in *kernels {
+                    assert!(builds_by_default(modules, kernel), "{test} on {kernel}");
+                }
+            }
+        }
+        assert!(builds_by_default("siw", EVERYTHING) && builds_by_default("test drivers", EVERYTHING));
+        assert!(!builds_by_default("siw", "7.2") && !builds_by_default("test drivers", "7.2"));
+    }
+
+    #[test]
     fn the_tables_name_modules_tests_and_kernels_with_a_guest_that_exist() {
         let files = files();
         for module in GROUPS.iter().flat_map(|group| group.modules) {
