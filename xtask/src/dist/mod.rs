@@ -34,8 +34,8 @@ pub(crate) struct DistArgs {
     /// The machines to build for
     #[arg(long, value_enum, default_value = "all")]
     arch: Wanted,
-    /// Also install, upgrade, remove and purge the packages in fresh roots of Debian 11, 12, 13 and unstable:
-    /// needs root and mmdebstrap
+    /// Also install, upgrade, remove and purge the packages in fresh roots of Debian 11, 12, 13 and unstable,
+    /// of another machine in emulation: needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
     /// Also hold the packages to lintian, and to rpmlint where it is installed: they may object to what
@@ -126,7 +126,9 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         twice::compare(&out, &work, args.arch.name(), epoch)?;
     }
     if args.roots {
-        roots::try_all(&out, &work, epoch)?;
+        for arch in args.arch.archs() {
+            roots::try_all(*arch, &out, &work, epoch)?;
+        }
     }
     Ok(0)
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::tree::{self, PACKAGE, said_by};
 use super::{VERSION, deb, rpm};
+use crate::lab::root;
 use crate::{apt, arch::Arch, paths, setup, step};
 
 /// The suites to test, oldest first.
@@ -32,19 +33,20 @@ pub(super) fn possible() -> Result<()> {
     Ok(())
 }
 
-/// Tests the packages of this machine's architecture in all suites.
-pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
-    let arch = if Arch::X86_64.is_here() {
-        Arch::X86_64
+/// Tests the packages of `arch` in all suites. Programs of another machine run in emulation there.
+pub(super) fn try_all(arch: Arch, out: &Path, work: &Path, epoch: u64) -> Result<()> {
+    let _emulation = if arch.is_here() {
+        None
     } else {
-        Arch::Aarch64
+        match Emulation::of(arch) {
+            Ok(emulation) => Some(emulation),
+            Err(error) => {
+                println!("{}: not tried in roots: {error:#}", arch.name());
+                return Ok(());
+            }
+        }
     };
     let package = out.join(deb::file_name(VERSION, arch));
-    ensure!(
-        package.is_file(),
-        "no {}: build for this machine too",
-        package.display()
-    );
     let newer = work.join(deb::file_name(NEXT, arch));
     let tree = work.join(format!("{PACKAGE}-{VERSION}-{}", arch.name()));
     deb::make(&tree, arch, NEXT, epoch, &newer)?;
@@ -57,18 +59,19 @@ pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
     let tarball = out.join(format!("{PACKAGE}-{VERSION}-{}.tar.gz", arch.name()));
     let mut failed = Vec::new();
     for suite in SUITES {
-        let tried = root(suite, work).and_then(|root| {
+        let tried = fresh(suite, arch, work).and_then(|root| {
             let said = in_root(&root, [&package, &newer, &other], &tarball)?;
             by_rpm(&root, &rpms)?;
             Ok(said)
         });
         match tried {
             Ok(said) => println!(
-                "{suite}: both packages and the tarball installed, upgraded, removed; {}",
+                "{suite}, {}: both packages and the tarball installed, upgraded, removed; {}",
+                arch.name(),
                 said.lines().next().unwrap_or_default()
             ),
             Err(error) => {
-                println!("{suite}: {error:#}");
+                println!("{suite}, {}: {error:#}", arch.name());
                 failed.push(suite);
             }
         }
@@ -76,7 +79,43 @@ pub(super) fn try_all(out: &Path, work: &Path, epoch: u64) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
-    bail!("the package failed in {}", failed.join(", "))
+    bail!("the package for {} failed in {}", arch.name(), failed.join(", "))
+}
+
+/// Has the kernel start QEMU for programs of another machine, in whatever root directory, until it is dropped.
+struct Emulation(PathBuf);
+
+impl Emulation {
+    fn of(arch: Arch) -> Result<Self> {
+        const FORMATS: &str = "/proc/sys/fs/binfmt_misc";
+        let emulator = root::emulator(arch)?;
+        let register = Path::new(FORMATS).join("register");
+        if !register.exists() {
+            said_by(Command::new("mount").args(["-t", "binfmt_misc", "binfmt_misc", FORMATS]))?;
+        }
+        let name = format!("rdmatop-{}", arch.name());
+        let entry = Path::new(FORMATS).join(&name);
+        let _ = fs::write(&entry, "-1");
+        let number = match arch {
+            Arch::X86_64 => r"\x3e",
+            Arch::Aarch64 => r"\xb7",
+        };
+        // An ELF file of 64 bits and little endian, a program (ET_EXEC 2, ET_DYN 3), and the machine's number.
+        let (magic, mask) = (
+            format!(r"\x7fELF\x02\x01\x01{}\x02\x00{number}\x00", r"\x00".repeat(9)),
+            format!(r"{}\x00{}\xfe\xff\xff\xff", r"\xff".repeat(7), r"\xff".repeat(8)),
+        );
+        // F: the kernel opens QEMU now, so that it need not be in the root.
+        let line = format!(":{name}:M::{magic}:{mask}:{}:F", emulator.display());
+        fs::write(&register, line).context("the kernel takes no emulator (binfmt_misc)")?;
+        Ok(Self(entry))
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0, "-1");
+    }
 }
 
 /// Makes an empty package named like the other program called rdmatop.
@@ -95,26 +134,32 @@ fn other(work: &Path) -> Result<PathBuf> {
 }
 
 /// Returns a fresh root directory of a suite, unpacked from a tarball in the cache.
-fn root(suite: &str, work: &Path) -> Result<PathBuf> {
-    let tarball = paths::cache().join(format!("root-{suite}.tar"));
+fn fresh(suite: &str, arch: Arch, work: &Path) -> Result<PathBuf> {
+    let name = format!("root-{suite}-{}", arch.debian());
+    let tarball = paths::cache().join(format!("{name}.tar"));
     if !tarball.is_file() {
         let mirror = apt::Mirror::of_machine(&paths::cache().join("apt/lists"))?
             .context("no Debian archive among this machine's apt sources")?;
-        let new = paths::cache().join(format!("root-{suite}.new.tar"));
+        let new = paths::cache().join(format!("{name}.new.tar"));
         let mut make = Command::new("mmdebstrap");
         // As in xtask/src/apt.rs: the signature of a mirror is checked but not its age.
         make.args([
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
             "--variant=minbase",
+            "--architectures",
+            arch.debian(),
             suite,
         ])
         .arg(&new)
         .arg(&mirror.main);
-        step::run(&format!("dist: make a root of {suite}"), &mut make)
-            .context("Debian: apt-get install mmdebstrap")?;
+        step::run(
+            &format!("dist: make a root of {suite} for {}", arch.debian()),
+            &mut make,
+        )
+        .context("Debian: apt-get install mmdebstrap")?;
         fs::rename(&new, &tarball).with_context(|| format!("cannot rename {}", new.display()))?;
     }
-    let dir = work.join(format!("root-{suite}"));
+    let dir = work.join(name);
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     said_by(

@@ -1,5 +1,5 @@
 # Installs, uses, upgrades and removes the RPM package in a root of Debian, by the rpm of this machine. $1 is
-# the root, $2 and $3 are two versions of the package, $4 is the newer version.
+# the root, perhaps of another machine, $2 and $3 are two versions of the package, $4 is the newer version.
 set -eu
 export LC_ALL=C
 root=$1
@@ -27,7 +27,7 @@ empty() {
 listing >"$try/before"
 cp "$2" "$try/this.rpm"
 cp "$3" "$try/next.rpm"
-if in_root --install "$try/this.rpm" 2>"$try/refused"; then
+if in_root --install --ignorearch "$try/this.rpm" 2>"$try/refused"; then
     echo "installed, though this root's database has no C library"
     exit 1
 fi
@@ -37,8 +37,8 @@ grep -q 'libc.so.6(GLIBC_2.28)' "$try/refused"
 for library in libc.so.6 libdl.so.2 libm.so.6 libpthread.so.0; do
     find -L "$root/lib" -name $library | head -1
 done | /usr/lib/rpm/elfdeps --provides | sort -u | sed 's/^/Provides: /' | empty glibc-of-the-root
-in_root --install "$try/glibc-of-the-root.rpm"
-in_root --install "$try/this.rpm"
+in_root --install --ignorearch "$try/glibc-of-the-root.rpm"
+in_root --install --ignorearch "$try/this.rpm"
 in_root --verify rdmatop-bpf
 in_root --query --list rdmatop-bpf | while read -r file; do
     [ -e "$root$file" ] || { echo "$file is not installed"; exit 1; }
@@ -46,12 +46,12 @@ done
 chroot "$root" rdmatop --version
 chroot "$root" rdmatop doctor --json >/dev/null || [ $? -le 3 ]
 empty rdmatop </dev/null
-if in_root --install "$try/rdmatop.rpm" 2>"$try/refused"; then
+if in_root --install --ignorearch "$try/rdmatop.rpm" 2>"$try/refused"; then
     echo "the other program's package was installed beside this one"
     exit 1
 fi
 grep -q 'conflicts with' "$try/refused"
-in_root --upgrade "$try/next.rpm"
+in_root --upgrade --ignorearch "$try/next.rpm"
 [ "$(in_root --query --queryformat '%{VERSION}' rdmatop-bpf)" = "$4" ]
 in_root --verify rdmatop-bpf
 in_root --erase rdmatop-bpf
