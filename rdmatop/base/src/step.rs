@@ -127,6 +127,16 @@ impl NextStep {
         }
         Self(Cow::Owned(text))
     }
+
+    /// `sentence`, which has no full stop, and behind it this step. Only a step with a capital letter is a sentence
+    /// of its own: many begin with a command.
+    pub fn after(&self, sentence: &str) -> String {
+        match self.chars().next() {
+            None => format!("{sentence}."),
+            Some(first) if first.is_uppercase() => format!("{sentence}. {self}"),
+            Some(_) => format!("{sentence}; {self}"),
+        }
+    }
 }
 
 impl Deref for NextStep {

@@ -270,10 +270,6 @@ impl Cause {
 
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}.", self.what, self.why)?;
-        if self.remedy.is_empty() {
-            return Ok(());
-        }
-        write!(f, " {}", self.remedy)
+        f.write_str(&self.remedy.after(&format!("{}: {}", self.what, self.why)))
     }
 }

@@ -238,3 +238,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_step_stands_behind_a_sentence_as_its_first_letter_asks() {
+    let after = |step: &'static str| NextStep::from(step).after("no driver is loaded");
+    assert_eq!(after("modprobe ib_core"), "no driver is loaded; modprobe ib_core");
+    assert_eq!(after("Nothing to do"), "no driver is loaded. Nothing to do");
+    assert_eq!(after(""), "no driver is loaded.");
+}

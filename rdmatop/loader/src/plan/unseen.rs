@@ -226,7 +226,7 @@ mod tests {
             ),
             [
                 "Not seen: rdma_cm events, rdma_cm connect, rdma_cm accept and 2 more (rdmatop probes): tracefs is not \
-              mounted. mount -t tracefs tracefs /sys/kernel/tracing"
+              mounted; mount -t tracefs tracefs /sys/kernel/tracing"
             ]
         );
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(
             one,
             [
-                "Not seen: retransmitted packets: this kernel has no function rxe_xmit_packet. `rdmatop probes` names the \
+                "Not seen: retransmitted packets: this kernel has no function rxe_xmit_packet; `rdmatop probes` names the \
               programs"
             ]
         );

@@ -179,7 +179,7 @@ mod tests {
         );
         let none = line(Some(&miss(Part::CommandLine, Why::NoReader("no memory".into()))));
         assert!(
-            none.contains("/proc/7/cmdline cannot be read: no memory. raise the limit"),
+            none.contains("/proc/7/cmdline cannot be read: no memory; raise the limit"),
             "{none}"
         );
         assert!(line(None).contains("command line, environment, libraries: it has not been read yet"));

@@ -218,7 +218,7 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
     };
     let mut lines = text::wrap(&first.to_string(), room);
     if !fits(&lines) {
-        lines = text::wrap(&format!("{}. {}", first.what, first.remedy), room);
+        lines = text::wrap(&first.remedy.after(&first.what), room);
     }
     if !fits(&lines) {
         // The words that were wrapped away are joined again, to be cut at the end of the line.

@@ -365,7 +365,7 @@ fn no_device(ctx: &Ctx<'_>) -> Option<String> {
             ". Load the driver of the NIC, or make a SoftRoCE device to try things on: sudo rdmatop lab up"
                 .to_owned()
         },
-        |note| format!(": {}. {}", note.why, note.remedy),
+        |note| format!(": {}", note.remedy.after(&note.why)),
     );
     Some(format!("No RDMA device here{what}"))
 }

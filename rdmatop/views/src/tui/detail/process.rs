@@ -162,7 +162,7 @@ pub(super) fn fill(pane: &mut Pane<'_>, p: &ProcessRow) {
     }
     let findings = state.snapshot.findings.iter();
     for found in findings.filter(|found| found.concerns_process(p.uid)) {
-        let line = format!("{}. {}", found.verdict, found.next);
+        let line = found.next.after(&found.verdict);
         let tone = super::super::columns::finding_tone(found.severity);
         pane.say(&line, tone);
     }

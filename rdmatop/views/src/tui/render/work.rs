@@ -39,12 +39,7 @@ fn lines(state: &State, pane: &WorkPane, width: usize, height: usize) -> Vec<Cel
     match &qp.state {
         WatchState::Starting => return Cell::lines(STARTING, width, Tone::Dim),
         WatchState::Off(why) => {
-            let remedy = if why.remedy.is_empty() {
-                String::new()
-            } else {
-                format!("; {}", why.remedy)
-            };
-            let line = format!("No work requests: {}{remedy}.", why.why);
+            let line = why.remedy.after(&format!("No work requests: {}", why.why));
             return Cell::lines(&line, width, Tone::Warn);
         }
         WatchState::Gone => {
