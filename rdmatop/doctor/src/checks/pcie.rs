@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    facts::{Facts, Pci},
+    facts::{Device, Facts, Pci},
     line::Lines,
     words::{distinct, names, rate},
 };
@@ -39,13 +39,14 @@ fn wanted(facts: &Facts, pci: &Pci) -> u64 {
 }
 
 pub(crate) fn link(facts: &Facts, out: &mut Lines) {
-    let nics: Vec<(&str, &Pci)> = facts
+    let nics: Vec<(&Device, &Pci)> = facts
         .hardware()
-        .filter_map(|device| Some((device.name.as_str(), device.pci.as_ref()?)))
+        .filter_map(|device| Some((device, device.pci.as_ref()?)))
         .collect();
     let mut fine: Vec<String> = Vec::new();
     let mut full = Vec::new();
-    for (name, pci) in &nics {
+    for (device, pci) in &nics {
+        let name = device.name.as_str();
         let current = out.known(&pci.current, name, format!("PCIe link of {name}"), "");
         let (Some(current), Some(max)) = (current, pci.max.known()) else {
             continue;
@@ -60,12 +61,13 @@ pub(crate) fn link(facts: &Facts, out: &mut Lines) {
                 fine.push(link);
             } else {
                 let text = format!("{name} has PCIe {link}, and can do no more: it carries {carried}");
-                full.push((*name, text));
+                full.push((name, text));
             }
             continue;
         }
-        let better = nics.iter().any(|(_, other)| {
-            other.max.known() == Some(max)
+        let better = nics.iter().any(|(beside, other)| {
+            beside.kind() == device.kind()
+                && other.max.known() == Some(max)
                 && other.current.known().is_some_and(|other| other.bps > current.bps)
         });
         let (has, can) = (in_words(current), in_words(max));

@@ -152,7 +152,7 @@ kinds! {
         why: "A link that comes up again hides a bad cable or transceiver: each time, jobs wait for seconds or end.",
         fixed: "the port stays ACTIVE";
     Loss: "loss", Warning, raise_s: 8, clear_s: 12,
-        why: "As a rule all that was sent behind a lost packet is sent again: a few in a thousand take most of the bandwidth.",
+        why: "Most NICs send again all that they sent behind a lost packet: a few in a thousand take most of the bandwidth.",
         fixed: "the port retransmits no more";
     Congestion: "congestion-ignored", Warning, raise_s: 8, clear_s: 12,
         why: "Congestion control is switched off on this side: senders do not slow down, switches drop or pause.",

@@ -48,7 +48,8 @@ pub fn decide(
             let mode = binding.mask.words();
             let why = format!("another program has set mode auto,{mode}, which stays as it is");
             let remedy = if binding.mask.0 & Mask::PID.0 == 0 {
-                "`sudo rdma statistic qp set link DEVICE/PORT auto off` ends it, for all users"
+                "`sudo rdma statistic qp set link DEVICE/PORT auto off` ends it, for all users; queue pairs that are \
+                 bound stay so until they end"
             } else {
                 "what it counts is shown"
             };

@@ -25,6 +25,9 @@ const LIST_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// What is done about a change that could not be taken back.
+/// What the command that ends the mode leaves (`rdma_counter_set_auto_mode`: manual mode while there are counters).
+const BOUND: &str = "queue pairs that are bound stay so until they end";
+
 const AGAIN: &str = "it is tried again at the next start as root";
 /// No device has so many.
 const MOST_PORTS: u32 = 64;
@@ -367,7 +370,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
                 );
                 lines.push(format!(
                     "counters of {} port {}: mode auto,pid set by rdmatop stays: the device is in another network \
-                     namespace; `{off}` with the PID of a process there takes it back",
+                     namespace; `{off}` with the PID of a process there ends it, and {BOUND}",
                     port.device, port.port
                 ));
                 return true;
@@ -390,7 +393,7 @@ fn restore_ports(kernel: &mut impl Kernel, changes: &mut Changes) -> Vec<String>
                     port.port
                 );
                 lines.push(format!(
-                    "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `{off}` does it"
+                    "{name}: mode auto,pid set by rdmatop could not be taken back: {error}; `{off}` ends it, and {BOUND}"
                 ));
                 return true;
             }

@@ -1,20 +1,13 @@
 //! A process that uses a NIC that is farther from its GPU than an idle one. Another process may have queue
 //! pairs on that NIC that the kernel does not list, so the rule does not say whose the NIC's bytes are.
 
-use super::rails::Choice;
+use super::rails::{Choice, carries};
 use super::{RuleContext, link};
 use crate::facts::{DeviceRow, PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, words};
 use crate::input::GpuPlace;
-use crate::value::Counter;
 use rdmatop_base::pcie::{Distance, Place};
 use rdmatop_base::step::{NextStep, ShellWord, step};
-
-/// What a port carries in its busier direction, bytes/s.
-fn carries(port: &PortRow) -> Option<f64> {
-    let rate = |bytes: Option<Counter>| bytes?.rate;
-    Some(rate(port.tx_bytes)?.max(rate(port.rx_bytes)?))
-}
 
 /// How far a device is from a GPU; `None` if the PCI path of either is not known.
 fn distance(gpu: &GpuPlace, device: &DeviceRow) -> Option<Distance> {
@@ -36,9 +29,15 @@ struct PortDistance<'a> {
     bytes_per_s: f64,
 }
 
-/// The ACTIVE ports of a driver; `None` where the distance or the bytes of one are not known.
-fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, driver: &str) -> Option<Vec<PortDistance<'a>>> {
-    let alike = ctx.active_ports().filter(|port| ctx.driver(port) == Some(driver));
+/// The ACTIVE ports of a port's driver, link layer and rate: another port may be of another network. `None` where
+/// the distance or the bytes of one are not known.
+fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, first: &PortRow) -> Option<Vec<PortDistance<'a>>> {
+    let driver = ctx.driver(first)?;
+    let alike = ctx.active_ports().filter(|port| {
+        ctx.driver(port) == Some(driver)
+            && port.link_layer == first.link_layer
+            && port.rate_bps == first.rate_bps
+    });
     let seen = alike.map(|port| {
         Some(PortDistance {
             port,
@@ -62,7 +61,7 @@ pub(super) fn nic(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
             && users.next().is_none()
     };
     let first = ctx.facts.ports.iter().find(|port| own(port))?;
-    let all = seen(ctx, gpu, ctx.driver(first)?)?;
+    let all = seen(ctx, gpu, first)?;
     let busy = |seen: &&PortDistance<'_>| own(seen.port) && seen.bytes_per_s >= ctx.limits.rail_bytes_per_s;
     let used = all.iter().filter(busy).min_by_key(|seen| seen.distance)?;
     let idle = ctx.limits.idle_share * used.bytes_per_s;

@@ -44,9 +44,11 @@ pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     }
     let users = ctx.carried(port);
     let (place, rate, share) = (name(port), words::per_s(again), again / sent);
+    // EFA's `retrans_timeout_events` are changes of the path, not rounds, and SRD repeats no more than what is lost.
+    let srd = ctx.driver(port) == Some("efa");
     // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
     // gets it twice.
-    let rounds = retries.unwrap_or(again);
+    let rounds = retries.filter(|_| !srd).unwrap_or(again);
     let lost = if twice.known && all * twice.share < SELDOM * rounds {
         "lost"
     } else {
@@ -58,6 +60,12 @@ pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         "rounds of retransmission"
     };
     let mut evidence = vec![format!("{rate} {what}, {} packets sent", words::per_s(sent))];
+    if let Some(paths) = retries.filter(|_| srd) {
+        evidence.push(format!(
+            "{} changes of the path after a timeout",
+            words::per_s(paths)
+        ));
+    }
     let peers = Peers::of(ctx, port);
     let (to, by) = (peers.to(), peers.by(&users));
     let again_share = words::percent(share);
@@ -84,7 +92,7 @@ pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
         next: where_lost(ctx, port),
         short: "packet loss".to_owned(),
         victims: users.iter().map(|row| row.uid).collect(),
-        severity: Severity::critical_if(share >= 10.0 * ctx.limits.loss_share),
+        severity: Severity::critical_if(share >= 10.0 * ctx.limits.loss_share && !srd),
         ..ctx.finding(FindingId::Loss, About::of_port(port))
     })
 }

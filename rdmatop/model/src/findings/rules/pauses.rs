@@ -105,7 +105,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                         "{place} asks its senders to pause: this host takes packets slower than they come{used}"
                     ),
                     step!(
-                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # they grow -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> receives are posted late{}",
+                        "ethtool -S {} | grep -E 'outbound_pci_stalled|discards|buffer'   # stalled_rd, _wr (percent of the last second) above 0, or another that grows -> PCIe link, IOMMU, memory: rdmatop doctor   # all 0 -> the NIC itself: many QPs or memory regions, firmware{}",
                         netdev,
                         more
                     ),

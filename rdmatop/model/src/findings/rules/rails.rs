@@ -15,6 +15,9 @@ use rdmatop_base::{fabric, locked, text};
 /// With fewer ports than this there is no pattern.
 const LEAST: usize = 3;
 
+/// What an EFA port carries at least, bytes/s: drivers before Linux 6.17 and amzn-drivers r2.13 tell no rate.
+const EFA_BYTES_PER_S: f64 = 12.5e9;
+
 /// ACTIVE ports by driver and link layer, where there are at least [`LEAST`]. A node may have the cards of
 /// its InfiniBand rails for storage on Ethernet, too.
 fn groups<'a>(ctx: &RuleContext<'a>) -> Vec<Vec<&'a PortRow>> {
@@ -46,7 +49,10 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
     let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
     let user = ctx.users(&port.device).find(both)?;
     let at_best = fast.len();
-    if at_best * 2 <= ports.len() {
+    // UCX has a QP on each port that it finds, so one of another network is used only if it carries something.
+    let most = ports.iter().filter_map(|port| carries(port)).fold(0.0, f64::max);
+    let is_idle = carries(port).is_some_and(|bytes| bytes < ctx.limits.idle_share * most);
+    if at_best * 2 <= ports.len() || is_idle {
         return None;
     }
     let gb = |rate: u64| rate / 1_000_000_000;
@@ -80,6 +86,12 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
         short: format!("link {} Gb/s", gb(rate)),
         ..ctx.finding(FindingId::PortSlow, About::of_port(port))
     })
+}
+
+/// What a port carries in its busier direction, bytes/s.
+pub(super) fn carries(port: &PortRow) -> Option<f64> {
+    let rate = |bytes: Option<Counter>| bytes?.rate;
+    Some(rate(port.tx_bytes)?.max(rate(port.rx_bytes)?))
 }
 
 /// The rates of some ports in one direction; there is no `Load` if the rate of one is unknown.
@@ -241,7 +253,8 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     }
     // Below this share one NIC is enough for what there is to send.
     let link = port.capacity().filter(|_| tx.bytes);
-    if link.is_some_and(|link| tx.rates[tx.top] < ctx.limits.hot_share * link) {
+    let least = link.or((tx.bytes && ctx.driver(port) == Some("efa")).then_some(EFA_BYTES_PER_S));
+    if least.is_some_and(|least| tx.rates[tx.top] < ctx.limits.hot_share * least) {
         return None;
     }
     // Without a process, as on a storage server's own NIC, nobody can be told to use more NICs.
@@ -255,6 +268,23 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     });
     let choices: Option<Vec<Choice>> = movers.iter().map(|row| Choice::of(row, &port.device)).collect();
     let choices = choices.unwrap_or_default();
+    let is_idle = |at: &usize| idle.contains(at);
+    let busy = || (0..ports.len()).filter(|at| *at != tx.top && !is_idle(at));
+    // What sends by several busy ports has more than one.
+    let spreads = |row: &&ProcessRow| busy().any(|at| row.devices.contains(&ports[at].device));
+    if movers.iter().any(spreads) {
+        return None;
+    }
+    // Nor is more than one NIC of use to a process that computes on one GPU, unless its job has others here.
+    let alone = match &movers[..] {
+        [row] if choices.is_empty() => Some(*row),
+        _ => None,
+    };
+    let gpus = alone.and_then(|row| gpus_of_job(ctx, row));
+    if gpus.is_some_and(|gpus| gpus <= 1 + busy().count()) {
+        return None;
+    }
+    let may_have_one = alone.is_some_and(|row| row.gpus.is_none() && computes(row));
     // A NIC on a command line is meant. A variable may be left over from a test, or from another machine.
     let meant = !choices.is_empty() && choices.iter().all(|choice| choice.is_option);
     // Storage may use one NIC of several: only ranks that wait for one another want all. What may be one is
@@ -263,9 +293,7 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
     let of_nccl = |choice: &Choice| choice.name == "NCCL_IB_HCA";
     let may_be_rank = |row: &&ProcessRow| {
         let of_slurm = row.job().is_some_and(|job| job.starts_with("slurm"));
-        // A framework may have its collectives linked into it; what computes on GPUs is no storage.
-        let computes = is_collective(row) || has_one_of(row, &["libcuda"]);
-        row.libraries.is_none() || computes || of_slurm
+        row.libraries.is_none() || computes(row) || of_slurm
     };
     let is_job = movers.iter().any(may_be_rank) || choices.iter().any(of_nccl);
     // A service of the system uses the NIC that its settings name.
@@ -313,9 +341,34 @@ fn hot_of(ctx: &RuleContext<'_>, ports: &[&PortRow]) -> Option<Finding> {
         next,
         short: format!("one NIC of {all}"),
         victims: movers.iter().map(|row| row.uid).collect(),
-        severity: Severity::info_if(meant || !is_job || has_others),
+        severity: Severity::info_if(meant || !is_job || has_others || may_have_one),
         ..ctx.finding(FindingId::HotPort, About::of_port(port))
     })
+}
+
+/// Whether it may compute on GPUs, which is no storage. A framework may have its collectives linked into it.
+fn computes(row: &ProcessRow) -> bool {
+    is_collective(row) || has_one_of(row, &["libcuda"])
+}
+
+/// On how many GPUs the job of a process computes here, as far as that is known; `None` if this process does not
+/// compute on one GPU, or if that is not known.
+fn gpus_of_job(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<usize> {
+    let Some([_]) = row.gpus.as_deref() else {
+        return None;
+    };
+    let of_it = |other: &&ProcessRow| other.user == row.user && other.workload == row.workload;
+    let gpus = ctx
+        .facts
+        .processes
+        .iter()
+        .filter(of_it)
+        .flat_map(|other| &other.gpus);
+    let addresses: BTreeSet<&str> = gpus
+        .flat_map(|gpus| gpus.iter())
+        .map(|gpu| &*gpu.address)
+        .gather();
+    Some(addresses.len())
 }
 
 /// Whether it is a service that root has set up, as a file system's daemon is: no job, and no user's own.

@@ -58,7 +58,7 @@ fn meaning(verb: &str, errno: u32, pid: u32, cgroup: Option<&str>) -> Option<(&'
         EPERM => (
             "a right is missing",
             step!(
-                "capsh --decode=$(awk '/CapEff/{print $2}' /proc/{}/status)   # lacks cap_ipc_lock, cap_net_raw -> option \
+                "capsh --decode=$(awk '/^CapEff:/{print $2}' /proc/{}/status)   # lacks cap_ipc_lock, cap_net_raw -> option \
                  --cap-add of the container, or capabilities.add of the pod   # has both -> a device cgroup forbids it",
                 pid
             ),

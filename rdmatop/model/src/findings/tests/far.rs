@@ -13,7 +13,7 @@ fn path(place: &str) -> Vec<String> {
     ]
 }
 
-fn gpu(place: &str, node: u32) -> Arc<GpuPlace> {
+pub(super) fn gpu(place: &str, node: u32) -> Arc<GpuPlace> {
     Arc::new(GpuPlace {
         address: format!("0000:{}:1f.0", &place[..2]),
         path: path(place),
@@ -134,6 +134,16 @@ fn what_is_not_known_makes_no_nic_far() {
         let mut s = node(5);
         change(&mut s);
         assert!(far(&s).is_empty(), "{n}");
+    }
+    // Nor is one of another network.
+    let changes: [fn(&mut PortRow); 2] = [
+        |port| port.link_layer = Some("InfiniBand".into()),
+        |port| port.rate_bps = Some(200_000_000_000),
+    ];
+    for change in changes {
+        let mut s = node(5);
+        s.ports[..4].iter_mut().for_each(change);
+        assert!(far(&s).is_empty());
     }
     // A port that is down is no alternative.
     let mut s = node(5);

@@ -53,6 +53,29 @@ fn on_efa_there_is_no_switch_to_set() {
 }
 
 #[test]
+fn on_efa_a_timeout_changes_the_path_and_repeats_nothing_else() {
+    let mut s = rails([4e9; 8], [4e9; 8]);
+    s.health.ebpf = crate::input::EbpfState::Disabled;
+    let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();
+    (s.ports[1].retransmits, s.ports[1].retries) = (rate(sent * 0.02), rate(sent * 0.001));
+    assert_eq!(after(10, &s)[0].severity, Severity::Critical);
+    s.devices[1].driver = Some("efa".into());
+    let found = &after(10, &s)[0];
+    assert!(
+        found.verdict.contains("(2.00 % are sent again)"),
+        "{}",
+        found.verdict
+    );
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(
+        found
+            .evidence
+            .iter()
+            .any(|line| line.ends_with("changes of the path after a timeout"))
+    );
+}
+
+#[test]
 fn while_programs_are_attached_no_packet_is_called_lost() {
     let mut s = rails([4e9; 8], [4e9; 8]);
     let sent = s.ports[1].tx_packets.unwrap().rate.unwrap();

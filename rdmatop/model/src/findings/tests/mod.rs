@@ -102,6 +102,7 @@ fn rails(tx: [f64; 8], rx: [f64; 8]) -> Snapshot {
     }
     let mut job = rows::process(5, Some(4711), "rank", "mlx5_0", Traffic::default());
     job.devices = s.devices.iter().map(|row| row.name.clone()).collect();
+    job.gpus = Some([far::gpu("10:0", 0), far::gpu("14:0", 1)].into());
     s.processes.push(job);
     s
 }

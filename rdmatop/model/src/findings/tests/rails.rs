@@ -1,6 +1,7 @@
 //! Rules about the ports of one job side by side: speed, load, idle ones.
 
 use super::*;
+use crate::facts::ProcessRow;
 
 #[test]
 fn a_port_that_runs_slower_than_most_is_named() {
@@ -19,6 +20,85 @@ fn a_port_that_runs_slower_than_most_is_named() {
         port.rate_bps = Some(100_000_000_000);
     }
     assert_eq!(ids(&after(6, &s)), [""; 0], "two kinds of NIC");
+}
+
+#[test]
+fn a_port_on_which_a_process_has_idle_queue_pairs_slows_nobody() {
+    // UCX has a QP on each port, those for storage among them.
+    let mut rates = [40e9; 8];
+    rates[6..].fill(0.0);
+    let mut s = rails(rates, rates);
+    for port in &mut s.ports[6..] {
+        port.rate_bps = Some(200_000_000_000);
+    }
+    assert_eq!(ids(&after(6, &s)), [""; 0]);
+    s.ports[6].tx_bytes = rate(20e9);
+    assert_eq!(ids(&after(6, &s)), ["port-slow"]);
+    s.ports[7].tx_bytes = None;
+    assert_eq!(ids(&after(6, &s)), ["port-slow"; 2], "it may carry its part");
+}
+
+#[test]
+fn one_gpu_needs_no_second_nic() {
+    let on = |row: &mut ProcessRow, gpus: &[u8]| {
+        row.gpus = Some(gpus.iter().map(|gpu| far::gpu(&format!("{gpu}0:0"), 0)).collect());
+        (row.environ, row.cmdline) = (None, None);
+    };
+    let found = |s: &Snapshot| ids(&after(12, s));
+    for busy in 1..=4_usize {
+        // The busiest of several rails leads by a little.
+        let mut rates = [0.0; 8];
+        rates[..busy].fill(39e9);
+        rates[0] = 40e9;
+        let mut s = ranks(rates, 1);
+        for (row, gpu) in s.facts.processes.iter_mut().zip(1..) {
+            on(row, &[gpu]);
+        }
+        assert_eq!(found(&s), [""; 0], "{busy} jobs of one GPU, or one of {busy}");
+    }
+    // The other ranks of its job wait for what one sends for all.
+    let mut one = [0.0; 8];
+    one[2] = 40e9;
+    let mut s = ranks(one, 1);
+    on(&mut s.processes[0], &[2]);
+    let mut other = rows::process(900, Some(9000), "rank", "mlx5_2", Traffic::default());
+    on(&mut other, &[3]);
+    s.processes.push(other);
+    assert_eq!(found(&s), ["hot-port"]);
+    s.processes[1].workload = Some("slurm 9.0".into());
+    assert_eq!(found(&s), [""; 0], "another job's");
+    s.processes.pop();
+    on(&mut s.processes[0], &[2, 3]);
+    assert_eq!(found(&s), ["hot-port"], "one process of two GPUs");
+    s.processes[0].gpus = None;
+    assert_eq!(after(12, &s)[0].severity, Severity::Info, "it may be one GPU");
+}
+
+#[test]
+fn what_sends_by_two_ports_does_not_leave_by_one() {
+    let mut two = [0.0; 8];
+    (two[2], two[3]) = (45e9, 15e9);
+    let mut s = rails(two, two);
+    s.processes[0].devices = vec!["mlx5_2".into()];
+    assert_eq!(ids(&after(12, &s)), ["hot-port"]);
+    s.processes[0].devices.push("mlx5_3".into());
+    assert_eq!(ids(&after(12, &s)), [""; 0]);
+}
+
+#[test]
+fn an_efa_port_of_an_unknown_rate_is_not_hot_for_little() {
+    let hot = |bytes: f64| {
+        let mut one = [0.0; 8];
+        one[2] = bytes;
+        let mut s = rails(one, one);
+        s.devices
+            .iter_mut()
+            .for_each(|device| device.driver = Some("efa".into()));
+        s.ports.iter_mut().for_each(|port| port.rate_bps = None);
+        ids(&after(12, &s))
+    };
+    assert_eq!(hot(2e6), [""; 0]);
+    assert_eq!(hot(8e9), ["hot-port"]);
 }
 
 #[test]

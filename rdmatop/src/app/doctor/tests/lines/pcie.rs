@@ -60,6 +60,19 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
         devices(facts)[1].pci.as_mut().unwrap().address = "0000:12:00.0".into();
     });
     assert_eq!(line, [""; 0]);
+    // A card for storage, of another kind than the others, has all that its port needs.
+    let storage = |board: &'static str| {
+        changed(move |facts| {
+            let device = &mut devices(facts)[2];
+            device.board = Reading::Known(board.into());
+            device.ports[0].rate = Reading::Known(200_000_000_000);
+            device.pci.as_mut().unwrap().current = Reading::Known(pcie_link(32_000, 8));
+        })
+    };
+    let same = HEALTHY.devices.known().unwrap()[0].board.known().unwrap().clone();
+    let warns = |line: Vec<String>| line.iter().any(|line| line.starts_with("Warn pcie.link"));
+    assert!(!warns(storage("MT_0000000838")));
+    assert!(warns(storage(same.leak())));
     // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
         for device in devices(facts) {
