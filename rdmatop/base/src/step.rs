@@ -18,7 +18,9 @@ use crate::text;
 /// * one that begins with `-` would be an option;
 /// * one with white space: a view breaks its lines there, and the pasted word would be another one;
 /// * one that was made safe to print ([`text::sanitize`]) is not the real name, so the command would act on
-///   something else.
+///   something else;
+/// * one with `'`, `!` or a backslash, except those of systemd's names (`\x2d`): in single quotes sh, fish and csh
+///   read these differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellWord {
     word: Cow<'static, str>,
@@ -86,8 +88,20 @@ impl fmt::Display for ShellWord {
 /// The word that a shell takes for exactly this name; `None` for one that is not safe to paste.
 fn quoted(name: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
-    let odd = |c: char| c.is_whitespace() || c.is_control() || (!c.is_ascii() && text::is_unsafe(c));
-    if name.is_empty() || name.starts_with('-') || name.contains(odd) || text::may_be_sanitized(name) {
+    let odd = |c: char| {
+        c.is_whitespace() || c.is_control() || "'!".contains(c) || (!c.is_ascii() && text::is_unsafe(c))
+    };
+    let of_systemd = |after: &str| {
+        let hex = after.strip_prefix('x').and_then(|hex| hex.get(..2));
+        hex.is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let differs = !name.split('\\').skip(1).all(of_systemd);
+    if name.is_empty()
+        || name.starts_with('-')
+        || name.contains(odd)
+        || differs
+        || text::may_be_sanitized(name)
+    {
         return None;
     }
     // At the beginning of a word some shells expand `=` and `%`.

@@ -7,15 +7,15 @@
 use std::cmp::Ordering;
 use std::fmt::{Display, Write as _};
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthChar;
 
 /// Makes any bytes printable on one terminal line.
 ///
 /// * a byte that is not part of valid UTF-8 becomes `\xNN`;
 /// * a control character below U+0080 (ESC, newline, tab, NUL, DEL) becomes `\xNN`;
 /// * any other character that draws nothing, steers the terminal or reorders text (C1 controls, bidirectional
-///   marks and overrides, zero-width and combining characters, line and paragraph separators, tags, fillers)
-///   becomes `\u{HEX}`;
+///   marks and overrides, letters that are written from right to left, zero-width, joining and combining
+///   characters, modifiers of emoji, line and paragraph separators, tags, fillers) becomes `\u{HEX}`;
 /// * all else, the backslash included, stays as it is.
 ///
 /// The result is for display and for keys, and cannot be reversed: a name that contains the six characters of
@@ -82,11 +82,14 @@ fn push_hex(out: &mut String, byte: u8) {
 pub fn is_unsafe(c: char) -> bool {
     // The width table gives None for controls and 0 for characters without a glyph of their own; the ranges
     // after it are those to which some versions of the table give a width although terminals act on them or
-    // draw nothing.
+    // draw nothing, join them with the character before, or let them change places with the numbers behind
+    // them (Unicode's blocks of letters from right to left).
     c.width().is_none_or(|columns| columns == 0)
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{590}'..='\u{8ff}' | '\u{2d7f}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}'
+            | '\u{10800}'..='\u{10fff}' | '\u{16d67}'..='\u{16d6a}' | '\u{1e800}'..='\u{1efff}' | '\u{1f3fb}'..='\u{1f3ff}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
@@ -107,10 +110,15 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
     s
 }
 
-/// Terminal columns of `s`: East Asian wide characters take two.
+/// Terminal columns of `s`, the sum of its characters': East Asian wide ones take two. What a terminal may join
+/// [`sanitize`] has escaped.
 pub fn width(s: &str) -> usize {
     // Nearly every text is ASCII that prints; the tables of scripts cost a look-up for each character.
-    if is_plain(s) { s.len() } else { s.width() }
+    if is_plain(s) {
+        s.len()
+    } else {
+        s.chars().filter_map(UnicodeWidthChar::width).sum()
+    }
 }
 
 /// ASCII that prints: each byte is a character of one column.
@@ -308,6 +316,7 @@ mod tests {
         assert_eq!(lists(&["a", "b", "c", "d", "e"]), "a; b; c; d; and 1 more");
     }
     use proptest::prelude::*;
+    use unicode_width::UnicodeWidthStr;
 
     #[test]
     fn devices_sort_as_people_count() {
@@ -334,6 +343,25 @@ mod tests {
         );
         assert_eq!(sanitize("\u{9b}31m\u{2028}".as_bytes()), "\\u{9b}31m\\u{2028}");
         assert_eq!(sanitize("e\u{301}".as_bytes()), "e\\u{301}");
+        // Numbers behind such a letter would change places with what stands before it.
+        assert_eq!(sanitize("א7".as_bytes()), "\\u{5d0}7");
+        assert_eq!(sanitize("لا".as_bytes()), "\\u{644}\\u{627}");
+        assert_eq!(sanitize("👍🏽".as_bytes()), "👍\\u{1f3fd}");
+    }
+
+    #[test]
+    fn no_character_joins_its_neighbour() {
+        let safe: Vec<char> = ('\u{a0}'..'\u{32000}').filter(|c| !is_unsafe(*c)).collect();
+        for c in safe {
+            for text in [format!("a{c}a"), format!("{c}{c}"), format!("👍{c}")] {
+                assert_eq!(
+                    UnicodeWidthStr::width(&*text),
+                    width(&text),
+                    "U+{:04X} {text}",
+                    c as u32
+                );
+            }
+        }
     }
 
     #[test]
@@ -376,7 +404,7 @@ mod tests {
     #[test]
     fn printable_ascii_takes_the_columns_of_the_tables() {
         let all: String = (' '..='~').collect();
-        assert_eq!(width(&all), all.width());
+        assert_eq!(width(&all), UnicodeWidthStr::width(&*all));
         assert_eq!(width(&all), 95);
     }
 

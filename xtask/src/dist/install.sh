@@ -6,7 +6,7 @@
 #   ./install.sh [--prefix DIR] --uninstall  removes what was installed, and nothing else
 #
 # It writes below DIR alone, and what it wrote stands in DIR/share/doc/rdmatop-bpf/installed. It starts nothing, enables
-# nothing, and gives no rights.
+# nothing, and gives no rights. As root it refuses a DIR in which another user can put links in its way.
 set -eu
 umask 022
 
@@ -52,6 +52,24 @@ files() {
 noted() {
     [ ! -f "$to/$note" ] || sed -n "s/^$1 //p" "$to/$note"
 }
+
+# The first of the directories written into that belongs to another user than root, or that anybody can write.
+untrusted() (
+    cd "${to:-/}" 2>/dev/null || cd "$(dirname "$to")" 2>/dev/null || exit 0
+    for file in $(files) $note; do
+        directory=$(dirname "$file")
+        while [ "$directory" != . ]; do
+            [ ! -d "$directory" ] || echo "$directory"
+            directory=$(dirname "$directory")
+        done
+    done | LC_ALL=C sort -u |
+        xargs sh -c 'find -H . "$@" -maxdepth 0 \( ! -user 0 -o -perm -002 \)' find | head -n 1
+)
+
+if [ "$(id -u)" = 0 ] && [ "$what" != list ]; then
+    other=$(untrusted)
+    [ -z "$other" ] || fail "$to/$other is not root's alone: run it as the user whose it is, or choose another --prefix"
+fi
 
 case $what in
 list)

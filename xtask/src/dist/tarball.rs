@@ -183,6 +183,35 @@ mod tests {
     }
 
     #[test]
+    fn root_writes_into_no_directory_of_another_user() {
+        if !crate::setup::is_root() {
+            eprintln!("SKIPPED: only root can give a directory to another user");
+            return;
+        }
+        let unpacked = Unpacked::new("foreign", &FILES);
+        let root = unpacked.root();
+        assert!(unpacked.run(&root, &[]).0);
+        let before = unpacked.there();
+        let note = root.join("share/doc/rdmatop-bpf");
+        let refused = || {
+            for args in [&[][..], &["--uninstall"]] {
+                let (well, said) = unpacked.run(&root, args);
+                assert!(!well && said.contains("is not root's alone"), "{said}");
+            }
+            assert_eq!(unpacked.there(), before);
+        };
+        for directory in [&root, &root.join("bin"), &note] {
+            std::os::unix::fs::chown(directory, Some(65_534), None).unwrap();
+            refused();
+            std::os::unix::fs::chown(directory, Some(0), None).unwrap();
+        }
+        fs::set_permissions(&note, fs::Permissions::from_mode(0o1777)).unwrap();
+        refused();
+        fs::set_permissions(&note, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(unpacked.run(&root, &["--uninstall"]).0);
+    }
+
+    #[test]
     fn a_newer_tarball_takes_the_place_of_an_older_one() {
         let unpacked = Unpacked::new("newer", &FILES);
         let prefix = unpacked.root().join("new");

@@ -17,6 +17,8 @@ const NAME_LIMIT: usize = 128;
 /// The largest number of variables. A job has some dozens; a process may have made up a hundred thousand, and
 /// each is compared with all before it.
 const MOST: usize = 256;
+/// The largest number of bytes, which are kept as long as the process lives.
+const MOST_BYTES: usize = 16 << 10;
 
 /// In place of the value of a variable that no library is known to have.
 const HIDDEN: &str = "(not shown)";
@@ -28,9 +30,10 @@ const PREFIXES: [&str; 22] = [
 ];
 
 /// The RDMA-relevant variables, safe to print, in the order of the file. Of a name that occurs twice the
-/// first counts, as with getenv(3). At most `MOST`.
+/// first counts, as with getenv(3). At most `MOST`, of `MOST_BYTES`.
 pub fn relevant(raw: &[u8]) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
+    let mut bytes = 0;
     let others: BTreeSet<&str> = OTHERS.split_ascii_whitespace().gather();
     let is_relevant =
         |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || others.contains(name);
@@ -48,6 +51,10 @@ pub fn relevant(raw: &[u8]) -> Vec<(String, String)> {
             } else {
                 HIDDEN.to_owned()
             };
+            bytes += name.len() + value.len();
+            if bytes > MOST_BYTES {
+                break;
+            }
             out.push((name, value));
             if out.len() == MOST {
                 break;
@@ -84,6 +91,20 @@ mod tests {
         let got = relevant(&raw);
         assert_eq!(got[0].1, "a=b=c");
         assert_eq!(got[1].1.len(), VALUE_LIMIT);
+    }
+
+    #[test]
+    fn whatever_a_process_sets_takes_little_memory() {
+        let mut raw = Vec::new();
+        for n in 0..1000 {
+            raw.extend(format!("NCCL_IB_HCA{n}").bytes());
+            // Each byte becomes four.
+            raw.extend([1; 100]);
+            raw.extend([b'='].into_iter().chain([1; 300]).chain([0]));
+        }
+        let bytes = |got: &[(String, String)]| -> usize { got.iter().map(|(k, v)| k.len() + v.len()).sum() };
+        let got = bytes(&relevant(&raw));
+        assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&got), "{got}");
     }
 
     #[test]

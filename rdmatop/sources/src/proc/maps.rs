@@ -9,6 +9,8 @@ use rustix::io::Errno;
 /// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
 /// names.
 const MOST: usize = 128;
+/// The largest number of bytes of a library's name. The kernel allows 255, and each may take four when it is printed.
+const NAME_LIMIT: usize = 64;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).
 #[rustfmt::skip] // names, as many as a line has room for
@@ -64,7 +66,7 @@ pub fn mapped(mut maps: impl BufRead) -> Result<Mapped> {
             continue;
         }
         file.clone_into(&mut last);
-        let file = text::sanitize(file);
+        let file = text::sanitize_bounded(file, NAME_LIMIT);
         if !out.contains(&file) {
             out.push(file);
         }
