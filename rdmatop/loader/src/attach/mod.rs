@@ -19,7 +19,7 @@ use crate::{
     hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
     load::{Loader, Target},
     offsets::{BtfSet, Paths},
-    plan::{self, Decision, Facts, Outcome},
+    plan::{self, Facts, Outcome},
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_model::{
@@ -125,15 +125,13 @@ impl<'a> Attacher<'a> {
     }
 
     fn outcome(&mut self, hook: &'static Hook) -> Outcome {
-        let (partial, raw) = match plan::decide(hook, self.facts) {
-            Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
-            Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {
-                return Outcome::off(hook, Verdict::Broken, reads_forbidden());
-            }
-            Decision::Attach(partial) => (partial, false),
-            Decision::AttachRaw(partial) => (partial, true),
-        };
-        let mut outcome = Outcome::on(hook, raw, partial);
+        let mut outcome = plan::decide(hook, self.facts);
+        if !outcome.is_on() {
+            return outcome;
+        }
+        if self.forbidden {
+            return Outcome::off(hook, Verdict::Broken, reads_forbidden());
+        }
         match self.by_fentry(hook) {
             Some(Ok(attached)) => {
                 self.programs.push(attached);
@@ -143,7 +141,7 @@ impl<'a> Attacher<'a> {
             Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
             None => {}
         }
-        match self.attach(hook, raw) {
+        match self.attach(hook, outcome.second) {
             Ok(attached) => {
                 self.programs.push(attached);
                 outcome

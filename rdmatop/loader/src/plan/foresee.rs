@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::{
     hooks::{Entry, datapath},
     offsets::{self, Paths},
-    plan::{self, Decision, Facts, Outcome, unseen},
+    plan::{self, Facts, Outcome, unseen},
 };
 use rdmatop_model::{
     cause::{Cause, Obstacle},
@@ -50,19 +50,12 @@ pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     };
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
-        let (second, partial) = match plan::decide(hook, &facts) {
-            Decision::Leave(Verdict::Unsupported, _) if hook.entry == Entry::Tracepoint => {
-                undecided.push(hook.program);
-                continue;
-            }
-            Decision::Leave(verdict, obstacle) => {
-                outcomes.push(Outcome::off(hook, verdict, obstacle));
-                continue;
-            }
-            Decision::Attach(partial) => (false, partial),
-            Decision::AttachRaw(partial) => (true, partial),
-        };
-        outcomes.push(Outcome::on(hook, second, partial));
+        let outcome = plan::decide(hook, &facts);
+        if outcome.verdict == Verdict::Unsupported && hook.entry == Entry::Tracepoint {
+            undecided.push(hook.program);
+        } else {
+            outcomes.push(outcome);
+        }
     }
     let unseen = unseen::causes(&outcomes, false);
     Ok(Foreseen {
