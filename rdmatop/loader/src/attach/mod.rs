@@ -18,7 +18,7 @@ use crate::{
     },
     hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
     load::{Loader, Target},
-    offsets::{BtfSet, Paths},
+    offsets::BtfSet,
     plan::{self, Facts, Outcome},
 };
 use rdmatop_base::order::Gather as _;
@@ -50,7 +50,7 @@ pub(super) fn pinned(programs: &[AttachedProgram]) -> Vec<&'static str> {
 pub(super) struct Attacher<'a> {
     pub(super) loader: &'a Loader,
     pub(super) facts: &'a Facts,
-    paths: &'a Paths,
+    root: &'a Root,
     kprobes: Option<Pmu>,
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
@@ -99,13 +99,13 @@ impl<'a> Attacher<'a> {
     pub(super) fn new(
         loader: &'a Loader,
         facts: &'a Facts,
-        paths: &'a Paths,
+        root: &'a Root,
         btf: Option<&'a mut BtfSet>,
     ) -> Self {
         Self {
             loader,
             facts,
-            paths,
+            root,
             kprobes: Pmu::read("kprobe"),
             modules: btf.map(|btf| Modules {
                 btf,
@@ -191,7 +191,7 @@ impl<'a> Attacher<'a> {
             }
             Entry::Tracepoint => {
                 let program = load(Target::Tracepoint)?;
-                let event = tracepoint(&program, self.paths, hook.symbol)?;
+                let event = tracepoint(&program, self.root, hook.symbol)?;
                 (program, event)
             }
             Entry::Kprobe | Entry::Kretprobe => {

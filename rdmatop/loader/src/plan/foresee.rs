@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::{
     hooks::{Entry, datapath},
-    offsets::{self, Paths},
+    offsets,
     plan::{self, Facts, Outcome, unseen},
 };
 use rdmatop_model::{
@@ -37,16 +37,11 @@ pub struct Foreseen {
 /// The reason if no program would be attached there at all.
 pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     let root = Root::under(base);
-    let paths = Paths {
-        btf: root.sys("kernel/btf"),
-        modules: root.sys("module"),
-        tracing: Vec::new(),
-    };
-    let (resolved, btf) = offsets::resolve(&paths, None);
+    let (resolved, btf) = offsets::resolve(&root, None);
     let facts = Facts {
         // A package says nothing of them.
         gpus: true,
-        ..Facts::read(&root, &paths, &resolved, &btf)?
+        ..Facts::read(&root, &resolved, &btf)?
     };
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {

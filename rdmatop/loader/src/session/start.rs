@@ -24,7 +24,7 @@ use crate::{
         program_log,
     },
     maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
-    offsets::{self, BtfSet, Paths, ResolvedOffsets},
+    offsets::{self, BtfSet, ResolvedOffsets, btf_dir},
     plan::{
         self, Facts, Outcome,
         options::{Options, programs, read_offsets},
@@ -50,7 +50,6 @@ pub(super) struct Resolved<'a> {
     options: &'a Options,
     object: Object,
     root: Root,
-    paths: Paths,
     offsets: ResolvedOffsets,
     /// For fentry alone: it takes several MB.
     btf: Option<BtfSet>,
@@ -68,18 +67,17 @@ impl<'a> Resolved<'a> {
     /// Checks the machine, and resolves the offsets that the wanted programs read.
     pub(crate) fn of(options: &'a Options) -> Result<Self, Obstacle> {
         let object = object::embedded().ok_or_else(no_object)?;
-        let (root, paths) = (Root::default(), Paths::default());
-        may_start(&paths, &root)?;
+        let root = Root::default();
+        may_start(&root)?;
         lift_memlock();
-        let (mut offsets, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
-        let facts = Facts::read(&root, &paths, &offsets, &btf)?;
+        let (mut offsets, btf) = offsets::resolve(&root, read_offsets(options).as_ref());
+        let facts = Facts::read(&root, &offsets, &btf)?;
         offsets.log();
         narrow(options, &mut offsets.values);
         Ok(Self {
             options,
             object,
             root,
-            paths,
             offsets,
             btf: options.fentry.then_some(btf),
             facts,
@@ -129,7 +127,7 @@ impl Loaded<'_> {
             mut maps,
         } = self;
         let (options, facts) = (resolved.options, &resolved.facts);
-        let mut attacher = Attacher::new(&loader, facts, &resolved.paths, resolved.btf.as_mut());
+        let mut attacher = Attacher::new(&loader, facts, &resolved.root, resolved.btf.as_mut());
         let (hot, mut datapaths, unknown) = count(options, &mut attacher);
         let all_counted = counts_all_posts(&datapaths, facts, has_hardware(&resolved.root));
         let mut outcomes = control_plane(options, all_counted, &mut attacher);
@@ -148,7 +146,7 @@ impl Loaded<'_> {
             .first()
             .and_then(|first| program_log::of(&maps, &first.program));
         // A kernel without BTF has no such directory either.
-        let btf = &resolved.paths.btf;
+        let btf = btf_dir(&resolved.root);
         let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
         let masked = may_have && !btf.join("vmlinux").exists();
         let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
