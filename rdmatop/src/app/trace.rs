@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::sink::{EventCounts, Sink, To};
 use super::source::Sources;
-use super::summary::{self, Unprinted, spell};
+use super::summary::{self, spell, why_unprinted};
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, signals, targets, work};
 use crate::exit::{Exit, Stop, Written};
@@ -146,12 +146,12 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
 
 /// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not
 /// printed.
-async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
+async fn written(why: Finish, writer: &mut Writer) -> (Finish, &'static str) {
     let outcome = match &why {
         Finish::Reader(written) => Some(written.clone()),
         _ => last_pages(writer).await,
     };
-    let unprinted = Unprinted::of(outcome.as_ref());
+    let unprinted = why_unprinted(outcome.as_ref());
     match outcome {
         Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
         _ => (why, unprinted),
