@@ -39,7 +39,8 @@ use rdmatop_model::{
     input::Input,
 };
 use rdmatop_sources::{
-    clock, limits,
+    clock,
+    limits::start_thread,
     root::Root,
     seam::{Ended, Feed},
 };
@@ -103,8 +104,7 @@ fn start(options: &Options) -> Result<Starting, Obstacle> {
     let (result, starting) = oneshot::channel();
     // Sending fails if the manager has ended meanwhile.
     let work = move || drop(result.send(Session::start(&options)));
-    let attach = thread::Builder::new().name("attach".to_owned()).spawn(work);
-    attach.map_err(|error| limits::no_thread(&error))?;
+    start_thread("attach", work)?;
     Ok(starting)
 }
 

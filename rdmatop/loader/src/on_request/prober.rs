@@ -3,7 +3,7 @@
 
 use std::sync::mpsc;
 
-use super::{detach, spawn, switch};
+use super::{detach, switch};
 use crate::{
     maps::sweep::MapSweep,
     plan::{options::Options, scope::Scope},
@@ -11,7 +11,7 @@ use crate::{
     user::{UserOptions, off},
 };
 use rdmatop_model::{cause::Cause, event::EventKind, input::UprobesReport};
-use rdmatop_sources::netlink::client::Nldev;
+use rdmatop_sources::{limits::start_thread, netlink::client::Nldev};
 
 /// Bytes of the ring buffer, into which these programs write nothing.
 const RING_BYTES: u32 = 4096;
@@ -63,7 +63,7 @@ impl Prober {
             let sweep = sweep.clone();
             move || run(&sweep, number, &request, &orders)
         };
-        if let Err(obstacle) = spawn("probe", work) {
+        if let Err(obstacle) = start_thread("probe", work) {
             fails(&sweep, number, report, off(obstacle));
         }
     }
