@@ -23,7 +23,7 @@ pub mod session;
 pub mod user;
 
 pub use load::object::available as object_available;
-pub use manager::{Manager, StopHandle, panicked::reported, report::not_started};
+pub use manager::{Manager, panicked::reported, report::not_started};
 pub use maps::sweep::MapSweep;
 pub use on_request::{
     prober::{ProbeRequest, Prober},

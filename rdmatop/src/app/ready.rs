@@ -152,7 +152,7 @@ fn asked(name: &str) -> Option<u32> {
 
 /// The eBPF source gets a thread: it drains the ring buffer while the engine works.
 fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
-    let handle = manager.stop_handle();
+    let stop = manager.stop();
     let start = move |feed: Feed| {
         let report = feed.clone();
         let no_thread = move |error: io::Error| {
@@ -175,6 +175,6 @@ fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
     };
     Pushing {
         start: Box::new(start),
-        stop: Box::new(move || handle.stop()),
+        stop: Box::new(stop),
     }
 }
