@@ -8,6 +8,7 @@ use std::{
 use super::{
     hooks::{Function, GIVE},
     probed::{Party, Process},
+    stages::Hint,
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_sources::uprobes::{
@@ -64,13 +65,6 @@ pub(super) enum Unfit {
     Silent,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Program {
-    pub(super) party: Party,
-    pub(super) handle: u64,
-    pub(super) qpn: u32,
-}
-
 /// What answers questions about programs: a helper process, and the system's libraries.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
@@ -97,12 +91,12 @@ impl Finder {
     /// completions. `known`: by which numbers a file is known of which functions are probed.
     pub(super) fn of(
         &mut self,
-        program: Program,
+        hint: &Hint,
         ends: bool,
         known: impl Fn(&Opened, &Place) -> Option<Known>,
     ) -> Result<Target, Unfit> {
-        let posts = self.ask(program, ends)?;
-        let process = program.party.process;
+        let posts = self.ask(hint, ends)?;
+        let process = hint.party.process;
         let open = |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &known);
         target(process, &posts, open)
     }
@@ -137,11 +131,11 @@ impl Finder {
         self.helper.take().map_or_else(start, Ok).map_err(failed)
     }
 
-    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
+    fn ask(&mut self, hint: &Hint, ends: bool) -> Result<Posts, Unfit> {
         let mut helper = self.helper().map_err(Unfit::NotYet)?;
         let asked = Instant::now();
-        let Party { user, process } = program.party;
-        let answer = helper.posts((process.pid, user), program.handle, program.qpn, ends);
+        let Party { user, process } = hint.party;
+        let answer = helper.posts((process.pid, user), hint.handle, hint.qp.qpn, ends);
         self.took_ns = nanos(asked);
         match answer {
             Ok(said) => {
