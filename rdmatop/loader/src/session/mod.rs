@@ -61,7 +61,9 @@ impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let _rights = Raised::for_attach();
-        Resolved::of(options)?.load()?.session()
+        let mut resolved = Resolved::of(options)?;
+        let (loader, maps) = resolved.load()?;
+        resolved.session(&loader, maps)
     }
 
     /// Switches counting and records on or off.
