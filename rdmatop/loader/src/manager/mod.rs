@@ -7,7 +7,6 @@ mod machine;
 mod modules;
 pub(crate) mod panicked;
 mod relist;
-pub(crate) mod report;
 
 use std::{
     sync::Arc,
@@ -28,11 +27,10 @@ use crate::{
         machine::MachineState,
         modules::Generations,
         relist::Relister,
-        report::{not_started, on},
     },
     maps::sweep::MapSweep,
     plan::options::Options,
-    session::{self, Session, armed::why_unarmed},
+    session::{self, Session, armed::why_unarmed, report::not_started},
 };
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
@@ -198,7 +196,7 @@ impl Manager {
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
                 log::info!(anew, programs = session.attached(); "counting");
-                feed.send(on(&session, anew)).await?;
+                feed.send(session.report(anew)).await?;
                 let mut rings = Rings {
                     events: ring,
                     work: session.take_work(),
