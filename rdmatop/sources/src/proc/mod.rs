@@ -8,7 +8,7 @@ mod alive;
 mod basic;
 mod boot;
 mod cache;
-mod cgroup;
+pub mod cgroup;
 mod delegated;
 mod detail;
 mod detail_reader;
