@@ -39,7 +39,7 @@ pub use environ::relevant;
 pub use leader::process_of;
 pub use maps::mapped;
 pub use numbered::{Numbered, numbered};
-pub use own::{SelfCost, SelfMeter, clock_ticks};
+pub use own::{SelfMeter, clock_ticks};
 pub use rdmatop_base::workload::{SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
