@@ -3,14 +3,14 @@
 //! The kernel charges a map to the cgroup of the process that makes it (Linux 5.11 and later). If a map takes
 //! the last byte of the cgroup, the OOM killer ends rdmatop at its next page fault.
 
-use std::{
-    ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_sources::{limits, proc::cgroup::hierarchies, root::Root};
+use rdmatop_sources::{
+    limits,
+    proc::cgroup::{ancestors, hierarchies},
+    root::Root,
+};
 
 /// Bytes that loading the programs takes at most: the object, the maps, and the verifier's memory where the
 /// kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
@@ -77,8 +77,7 @@ fn left(root: &Root) -> Option<u64> {
             continue;
         };
         // In a container with a cgroup namespace the path is `/`, and that is the directory mounted there.
-        let path = OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-        for dir in Path::new(path).ancestors() {
+        for dir in ancestors(path) {
             let dir: PathBuf = root.sys(files.mount).join(dir);
             let here = left_in(root, &dir, files);
             least = match (least, here) {
@@ -180,6 +179,19 @@ mod tests {
                     (i64::MAX - 4095).to_string(),
                 ),
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", MIB.to_string()),
+            ],
+        );
+        assert_eq!(left(&root), None);
+    }
+
+    #[test]
+    fn the_path_of_another_cgroup_namespace_leads_to_no_file_outside_of_the_tree() {
+        let (_dir, root) = machine(
+            "0::/../pod\n",
+            &[
+                ("sys/fs/cgroup/cgroup.procs", String::new()),
+                ("sys/fs/pod/memory.max", MIB.to_string()),
+                ("sys/fs/pod/memory.current", MIB.to_string()),
             ],
         );
         assert_eq!(left(&root), None);

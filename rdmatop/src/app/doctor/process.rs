@@ -8,7 +8,11 @@ use rdmatop_doctor::MEMLOCK_WARN;
 use rdmatop_doctor::facts::{Process, RdmaLimit, Reading, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
-    proc::{Status, cgroup::hierarchies, locked, mapped, read_cgroup, relevant, sharers},
+    proc::{
+        Status,
+        cgroup::{ancestors, hierarchies},
+        locked, mapped, read_cgroup, relevant, sharers,
+    },
     root::Root,
 };
 
@@ -230,15 +234,7 @@ pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
 }
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
-    let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-    // In another cgroup namespace the path begins with `..` and would lead out of the tree.
-    if Path::new(path)
-        .components()
-        .any(|part| !matches!(part, std::path::Component::Normal(_)))
-    {
-        return;
-    }
-    for cgroup in Path::new(path).ancestors() {
+    for cgroup in ancestors(path) {
         let dir = base.join(cgroup);
         let Some(max) = root.bytes(&dir.join("rdma.max"), 4096) else {
             continue;
