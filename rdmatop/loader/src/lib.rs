@@ -25,10 +25,7 @@ pub mod user;
 pub use load::object::available as object_available;
 pub use manager::{Manager, panicked::reported};
 pub use maps::sweep::MapSweep;
-pub use on_request::{
-    prober::{ProbeRequest, Prober},
-    watcher::Watcher,
-};
+pub use on_request::{prober::Prober, watcher::Watcher};
 pub use plan::{options::Options, scope::Scope};
 pub use session::{Session, armed::why_unarmed, report::not_started};
 pub use user::UserOptions;
