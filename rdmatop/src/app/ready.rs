@@ -8,12 +8,12 @@ use std::{
 
 use super::host::{self, Advice, DeviceSource, OpenerSource, ProcessSource, SharedDetails};
 use super::plan::{Mode, Plan};
-use super::source::{Feed, Polled, Pushing, Sources};
 use super::{ring, work};
 use crate::cli::{AttachMode, MOST_QPS};
 use rdmatop_loader::{Manager, MapSweep, Options, Prober, Scope, not_started, reported};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::{event::EventKind, input::EbpfState};
+use rdmatop_sources::seam::{Feed, Polled, Pushing, Sources};
 use rdmatop_sources::{kernel_log::KernelLog, limits, privileges, proc::Details, sysfs};
 
 /// What can be read or opened only with rights that rdmatop then gives up.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::Advice;
-use crate::app::source::{Polled, Wants};
 use rdmatop_model::input::{HealthSample, HostFacts, Input};
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{proc::SelfMeter, root::Root};
 
 /// Reports health once a round. `advice` is what is missing on this machine.

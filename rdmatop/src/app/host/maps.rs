@@ -1,9 +1,9 @@
 //! The maps of the eBPF session, once a round.
 
-use crate::app::source::{Polled, Wants};
 use rdmatop_loader::MapSweep;
 use rdmatop_model::input::{Input, Skipped};
 use rdmatop_sources::clock::now;
+use rdmatop_sources::seam::{Polled, Wants};
 
 /// Reads losses and counters through `sweep`, which the manager fills.
 pub fn maps(sweep: MapSweep) -> impl Polled {
