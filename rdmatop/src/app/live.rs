@@ -187,7 +187,8 @@ impl OnRequest {
             limit: self.limit,
             ends: false,
         };
-        // A query does not find a QP from before INIT, but its program still has to modify it, which shows it.
+        // A query does not find a QP from before INIT, but its program still has to modify it, which shows
+        // it.
         prober.probe(wanted, qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect());
     }
 

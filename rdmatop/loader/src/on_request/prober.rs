@@ -39,9 +39,9 @@ impl Prober {
         self.running.as_ref().and_then(|(wanted, _)| wanted.pid)
     }
 
-    /// Probes a process from now on. Attaching and detaching take up to seconds, each on its own thread. `qps`
-    /// are device and number of its QPs: the kernel side learns of QPs from before the probes by a query of
-    /// each.
+    /// Probes a process from now on. Attaching and detaching take up to seconds, each on its own thread.
+    /// `qps` are device and number of its QPs: the kernel side learns of QPs from before the probes by a
+    /// query of each.
     pub fn probe(&mut self, wanted: UserOptions, qps: Vec<(String, u32)>) {
         self.stop();
         self.asked += 1;

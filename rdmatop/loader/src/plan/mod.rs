@@ -19,8 +19,8 @@ use rdmatop_model::{
     input::{ProbeVerdict, Verdict},
 };
 
-/// Decides on one program: the outcome if the kernel takes what is to be attached. Its `second` is the program
-/// of the raw tracepoint.
+/// Decides on one program: the outcome if the kernel takes what is to be attached. Its `second` is the
+/// program of the raw tracepoint.
 pub fn decide(hook: &'static Hook, facts: &Facts) -> Outcome {
     let leave = |verdict, id, why: String| Outcome::off(hook, verdict, Obstacle::new(id, why, ""));
     let attach = |raw, off: &[&str]| Outcome::on(hook, raw, (!off.is_empty()).then(|| unread(hook, off)));
