@@ -1,6 +1,6 @@
 //! Which limit of this process caused a refusal: the kernel answers ENOMEM or EAGAIN for several of them.
 
-use std::io;
+use std::thread;
 
 use rustix::process::{Resource, getrlimit};
 
@@ -29,13 +29,17 @@ fn unless_short_of_addresses(remedy: &'static str) -> &'static str {
     }
 }
 
-/// Why a thread was not started, and the remedy.
-pub fn no_thread(error: &io::Error) -> Obstacle {
-    Obstacle::new(
-        CauseId::NoThread,
-        format!("cannot start a thread: {error}"),
-        threads(),
-    )
+/// Runs `work` on a thread of this name that nobody waits for.
+///
+/// # Errors
+///
+/// Why the thread was not started, and the remedy.
+pub fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Obstacle> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(|error| {
+        let why = format!("cannot start a thread: {error}");
+        Obstacle::new(CauseId::NoThread, why, threads())
+    })
 }
 
 /// The remedy when opening a file was refused.

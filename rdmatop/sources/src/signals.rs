@@ -53,14 +53,9 @@ impl Signals {
 
 /// Whether SIGHUP was ignored when we were started: bit 0 of `SigIgn` in /proc/self/status, proc(5).
 fn hup_ignored(root: &Root) -> bool {
-    let Some(raw) = root.bytes(&root.proc("self/status"), Status::LIMIT) else {
-        return false;
-    };
-    String::from_utf8_lossy(&raw)
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 1 == 1)
+    let status = Status::read(root, &root.proc("self"));
+    let ignored = status.and_then(|status| status.ignored);
+    ignored.is_some_and(|signals| signals & 1 == 1)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::{
     targets, work,
 };
 use crate::exit::{Exit, Stop};
-use rdmatop_loader::{ProbeRequest, Prober, Watcher};
+use rdmatop_loader::{Prober, UserOptions, Watcher};
 use rdmatop_model::{
     engine::EngineConfig,
     event::Event,
@@ -182,13 +182,14 @@ impl OnRequest {
         let Some(pid) = pid else { return prober.stop() };
         let of = |qp: &&Arc<QpRow>| qp.pid == Some(pid) && !qp.exited;
         let qps = all.qps.iter().filter(of);
-        prober.probe(ProbeRequest {
-            pid,
+        let wanted = UserOptions {
+            pid: Some(pid),
             limit: self.limit,
-            // A query does not find a QP from before INIT, but its program still has to modify it, which
-            // shows it.
-            qps: qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect(),
-        });
+            ends: false,
+        };
+        // A query does not find a QP from before INIT, but its program still has to modify it, which shows
+        // it.
+        prober.probe(wanted, qps.map(|qp| (qp.device.to_string(), qp.qpn)).collect());
     }
 
     /// Detaches the programs that watch a QP once it is gone, and the probes once their process is.

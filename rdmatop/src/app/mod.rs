@@ -28,7 +28,6 @@ mod ring;
 mod sampler;
 mod signals;
 mod sink;
-pub mod source;
 mod summary;
 mod targets;
 pub mod trace;

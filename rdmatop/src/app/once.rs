@@ -7,11 +7,11 @@ use tokio::time::{sleep, timeout};
 use super::pump::{Pump, Settings};
 use super::writer::{self, Writer};
 use super::{nothing_to_show, ready, say, signals, targets};
-use super::{patience::stretched, plan::Plan, source::Sources};
+use super::{patience::stretched, plan::Plan};
 use crate::exit::{Exit, Stop, Written};
 use rdmatop_model::{cause::CauseId, engine::EngineConfig, fields, snapshot::Snapshot};
-use rdmatop_sources::root::Root;
 use rdmatop_sources::signals::{Ending, Signals};
+use rdmatop_sources::{root::Root, seam::Sources};
 use rdmatop_views::tui::TuiOptions;
 use rdmatop_views::{json, line};
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::cli::{AttachMode, Cli, Command};
 use crate::exit::Stop;
-use rdmatop_model::filter::Filter;
+use rdmatop_loader::UserOptions;
+use rdmatop_model::{event::EventKind, filter::Filter};
 use rdmatop_sources::{hw_counters::HwCounters, root::Root};
 
 /// The output's properties, from the environment.
@@ -31,15 +32,6 @@ pub(super) enum Mode {
     Probes,
 }
 
-/// Probes on programs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Uprobes {
-    /// One process, or all.
-    pub(super) pid: Option<u32>,
-    /// How much of a core they may take.
-    pub(super) limit: f64,
-}
-
 /// Percent of a core that probes on programs may take.
 const UPROBE_LIMIT: u32 = 10;
 
@@ -63,7 +55,8 @@ pub(super) struct Plan {
     pub(super) attach: Option<AttachMode>,
     pub(super) verb_times: bool,
     pub(super) max_qps: Option<u32>,
-    pub(super) uprobes: Option<Uprobes>,
+    /// Probes on programs.
+    pub(super) uprobes: Option<UserOptions>,
     /// How much of a core probes on programs may take, also those that a key switches on.
     pub(super) uprobe_limit: f64,
     pub(super) hw_counters: Option<HwCounters>,
@@ -134,6 +127,11 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
             "--uprobe-limit is for --uprobes, and for the key U of the live view; see rdmatop --help",
         ));
     }
+    let uprobes = view.uprobes.map(|pid| UserOptions {
+        pid,
+        limit: uprobe_limit,
+        ends: filter.events.contains(&EventKind::WrDone),
+    });
     let beside_log = matches!(cli.command, Some(Command::NcclLog(_)));
     let plan = Plan {
         mode,
@@ -147,10 +145,7 @@ pub(super) fn plan(cli: &Cli, terminal: Terminal) -> Result<Plan, Stop> {
         attach,
         verb_times,
         max_qps: view.max_qps,
-        uprobes: view.uprobes.map(|pid| Uprobes {
-            pid,
-            limit: uprobe_limit,
-        }),
+        uprobes,
         uprobe_limit,
         hw_counters: view.hw_counters.then(|| HwCounters::new(root.clone())),
         beside_log,
@@ -211,7 +206,6 @@ mod tests {
     use super::*;
     use crate::exit::Exit;
     use clap::Parser;
-    use rdmatop_model::event::EventKind;
 
     const SCREEN: Terminal = Terminal {
         stdout: true,
@@ -360,16 +354,18 @@ mod tests {
         let probes = |args: &[&str]| of(args, SCREEN).unwrap().uprobes.unwrap();
         assert_eq!(
             probes(&["--uprobes"]),
-            Uprobes {
+            UserOptions {
                 pid: None,
                 limit: 0.1,
+                ends: false,
             }
         );
         assert_eq!(
             probes(&["--uprobes=7", "--uprobe-limit", "250"]),
-            Uprobes {
+            UserOptions {
                 pid: Some(7),
                 limit: 2.5,
+                ends: false,
             }
         );
         for args in [

@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::sink::{End, EventCounts, Sink, To, asked, over};
-use super::source::{Feed, Message, Sources, Wants};
 use super::{noted::Noted, reorder::HOLD_NS, sampler::Sampler};
 use crate::exit::Stop;
 use rdmatop_model::cause::{Cause, CauseId, Concerns, Obstacle};
@@ -15,6 +14,7 @@ use rdmatop_model::engine::{Engine, EngineConfig, Needs};
 use rdmatop_model::input::{EbpfReport, Input, Timed};
 use rdmatop_model::{event::Event, filter::Filter, snapshot::Snapshot};
 use rdmatop_sources::clock::now;
+use rdmatop_sources::seam::{Feed, Message, Sources, Wants};
 
 #[cfg(test)]
 mod tests;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::host::{self, Advice, DeviceSource, OpenerSource, ProcessSource, SharedDetails};
-use super::plan::{Mode, Plan, Uprobes};
-use super::source::{Feed, Polled, Pushing, Sources};
+use super::plan::{Mode, Plan};
 use super::{ring, work};
 use crate::cli::{AttachMode, MOST_QPS};
-use rdmatop_loader::{Manager, MapSweep, Options, Prober, Scope, UserOptions, not_started, reported};
+use rdmatop_loader::{Manager, MapSweep, Options, Prober, Scope, not_started, reported};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_model::{event::EventKind, input::EbpfState};
+use rdmatop_sources::seam::{Feed, Polled, Pushing, Sources};
 use rdmatop_sources::{kernel_log::KernelLog, limits, privileges, proc::Details, sysfs};
 
 /// What can be read or opened only with rights that rdmatop then gives up.
@@ -113,11 +113,7 @@ fn options(plan: &Plan, attach: AttachMode, available: Option<u64>, nested_pids:
         fentry: attach == AttachMode::Fentry,
         verb_times: plan.verb_times,
         max_qps: plan.max_qps,
-        uprobes: plan.uprobes.map(|Uprobes { pid, limit }| UserOptions {
-            pid,
-            limit,
-            ends: plan.filter.events.contains(&EventKind::WrDone),
-        }),
+        uprobes: plan.uprobes,
         work: plan
             .wants_work()
             .then(|| (work::filter(plan, nested_pids), ring::bytes(plan.mode, available))),
@@ -156,7 +152,7 @@ fn asked(name: &str) -> Option<u32> {
 
 /// The eBPF source gets a thread: it drains the ring buffer while the engine works.
 fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
-    let handle = manager.stop_handle();
+    let stop = manager.stop();
     let start = move |feed: Feed| {
         let report = feed.clone();
         let no_thread = move |error: io::Error| {
@@ -179,6 +175,6 @@ fn pushing(manager: Manager, sweep: MapSweep) -> Pushing {
     };
     Pushing {
         start: Box::new(start),
-        stop: Box::new(move || handle.stop()),
+        stop: Box::new(stop),
     }
 }

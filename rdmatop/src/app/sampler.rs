@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use super::source::{Feed, Polled, Wants};
 use crate::exit::Stop;
 use rdmatop_sources::limits;
+use rdmatop_sources::seam::{Feed, Polled, Wants};
 
 /// A running sampler. Dropping it ends the thread after its present round, without waiting.
 #[derive(Debug)]

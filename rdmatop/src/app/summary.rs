@@ -20,37 +20,16 @@ pub(super) struct End {
     /// The time in which nothing was attached.
     pub(super) blind: Duration,
     /// Why lines were not written, if some were not.
-    pub(super) unprinted: Unprinted,
+    pub(super) unprinted: &'static str,
 }
 
-/// Why a line was not written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Unprinted {
-    /// The pipe was full.
-    #[default]
-    Slow,
-    /// The other end of the pipe was closed.
-    ReaderGone,
-    /// Writing failed, which is reported apart.
-    Failed,
-}
-
-impl Unprinted {
-    /// As the writer ended; `None`: it has not.
-    pub(super) fn of(outcome: Option<&Result<Written, Stop>>) -> Self {
-        match outcome {
-            Some(Ok(Written::ReaderGone)) => Self::ReaderGone,
-            Some(Err(_)) => Self::Failed,
-            _ => Self::Slow,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Slow => "the reader was too slow",
-            Self::ReaderGone => "the reader went away",
-            Self::Failed => "they could not be written",
-        }
+/// Why lines were not written, by how the writer ended; `None`: it has not, and the pipe was full.
+pub(super) fn why_unprinted(outcome: Option<&Result<Written, Stop>>) -> &'static str {
+    match outcome {
+        Some(Ok(Written::ReaderGone)) => "the reader went away",
+        // The failure itself is reported apart.
+        Some(Err(_)) => "they could not be written",
+        _ => "the reader was too slow",
     }
 }
 
@@ -76,7 +55,7 @@ pub(super) fn line(counts: EventCounts, end: &End) -> String {
     // Asked for and not written to the pipe: refused by a full or closed writer, or cut off in it.
     let unprinted = seen.saturating_sub(filtered).saturating_sub(printed);
     if unprinted > 0 {
-        parts.push(format!("{unprinted} not printed because {}", why.words()));
+        parts.push(format!("{unprinted} not printed because {why}"));
     }
     parts.push(lost.map_or_else(|| "no program ran".to_owned(), |lost| format!("{lost} lost")));
     if left_out > 0 {
@@ -142,7 +121,7 @@ mod tests {
             left_out: 149_937,
             ran: Duration::from_mins(1),
             blind: Duration::from_secs(4),
-            unprinted: Unprinted::Slow,
+            unprinted: why_unprinted(None),
         };
         assert_eq!(
             line(counts, &end),
@@ -151,7 +130,7 @@ mod tests {
              is not known"
         );
         let after = |outcome: &Result<Written, Stop>| {
-            let unprinted = Unprinted::of(Some(outcome));
+            let unprinted = why_unprinted(Some(outcome));
             line(counts, &End { unprinted, ..end })
         };
         assert!(after(&Ok(Written::ReaderGone)).contains("because the reader went away, 7 lost"));

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::source::{Polled, Wants};
 use rdmatop_model::input::{DeviceReading, DevicesSample, Input};
 use rdmatop_sources::clock::now;
+use rdmatop_sources::seam::{Polled, Wants};
 
 /// Plays rounds, then an empty one for ever; records what the pump asked for.
 pub(super) struct Fake {

@@ -12,8 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::plan::Plan;
 use super::pump::{EbpfSide, Pump, Settings};
 use super::sink::{EventCounts, Sink, To};
-use super::source::Sources;
-use super::summary::{self, Unprinted, spell};
+use super::summary::{self, spell, why_unprinted};
 use super::writer::{self, Format, Writer};
 use super::{heap, ready, say, signals, targets, work};
 use crate::exit::{Exit, Stop, Written};
@@ -22,6 +21,7 @@ use rdmatop_model::engine::EngineConfig;
 use rdmatop_model::findings::Limits;
 use rdmatop_model::input::{EbpfReport, EbpfState};
 use rdmatop_model::snapshot::Health;
+use rdmatop_sources::seam::Sources;
 use rdmatop_sources::signals::Ending;
 use rdmatop_views::tui::TuiOptions;
 
@@ -146,12 +146,12 @@ async fn follow(plan: &Plan, sources: Sources, out: File) -> Result<Exit, Stop> 
 
 /// Waits for the last pages, unless the writer has ended. Returns why the trace ends, and what was not
 /// printed.
-async fn written(why: Finish, writer: &mut Writer) -> (Finish, Unprinted) {
+async fn written(why: Finish, writer: &mut Writer) -> (Finish, &'static str) {
     let outcome = match &why {
         Finish::Reader(written) => Some(written.clone()),
         _ => last_pages(writer).await,
     };
-    let unprinted = Unprinted::of(outcome.as_ref());
+    let unprinted = why_unprinted(outcome.as_ref());
     match outcome {
         Some(Err(stop)) => (Finish::Reader(Err(stop)), unprinted),
         _ => (why, unprinted),
@@ -312,7 +312,6 @@ async fn unread(out: BorrowedFd<'_>) {
 mod tests {
     use super::*;
     use crate::app::plan::{Terminal, plan};
-    use crate::app::source::{Feed, Pushing};
     use crate::app::testkit::{Fake, devices};
     use crate::cli::Cli;
     use clap::Parser;
@@ -321,6 +320,7 @@ mod tests {
     use rdmatop_model::ib::PortState;
     use rdmatop_model::input::{DeviceReading, DevicesSample, Input, PortReading, QpReading, QpsSample};
     use rdmatop_sources::clock::now;
+    use rdmatop_sources::seam::{Feed, Pushing};
     use std::io::{self, Read};
     use std::sync::mpsc;
     use zerocopy::FromZeros;

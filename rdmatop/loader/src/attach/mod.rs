@@ -18,8 +18,8 @@ use crate::{
     },
     hooks::{Entry, Fast, Hook, Role, datapath::DataPath},
     load::{Loader, Target},
-    offsets::{BtfSet, Paths},
-    plan::{self, Decision, Facts, Outcome},
+    offsets::BtfSet,
+    plan::{self, Facts, Outcome},
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_model::{
@@ -50,7 +50,7 @@ pub(super) fn pinned(programs: &[AttachedProgram]) -> Vec<&'static str> {
 pub(super) struct Attacher<'a> {
     pub(super) loader: &'a Loader,
     pub(super) facts: &'a Facts,
-    paths: &'a Paths,
+    root: &'a Root,
     kprobes: Option<Pmu>,
     /// `None` when the user did not ask for fentry.
     modules: Option<Modules<'a>>,
@@ -99,13 +99,13 @@ impl<'a> Attacher<'a> {
     pub(super) fn new(
         loader: &'a Loader,
         facts: &'a Facts,
-        paths: &'a Paths,
+        root: &'a Root,
         btf: Option<&'a mut BtfSet>,
     ) -> Self {
         Self {
             loader,
             facts,
-            paths,
+            root,
             kprobes: Pmu::read("kprobe"),
             modules: btf.map(|btf| Modules {
                 btf,
@@ -125,15 +125,13 @@ impl<'a> Attacher<'a> {
     }
 
     fn outcome(&mut self, hook: &'static Hook) -> Outcome {
-        let (partial, raw) = match plan::decide(hook, self.facts) {
-            Decision::Leave(verdict, obstacle) => return Outcome::off(hook, verdict, obstacle),
-            Decision::Attach(_) | Decision::AttachRaw(_) if self.forbidden => {
-                return Outcome::off(hook, Verdict::Broken, reads_forbidden());
-            }
-            Decision::Attach(partial) => (partial, false),
-            Decision::AttachRaw(partial) => (partial, true),
-        };
-        let mut outcome = Outcome::on(hook, raw, partial);
+        let mut outcome = plan::decide(hook, self.facts);
+        if !outcome.is_on() {
+            return outcome;
+        }
+        if self.forbidden {
+            return Outcome::off(hook, Verdict::Broken, reads_forbidden());
+        }
         match self.by_fentry(hook) {
             Some(Ok(attached)) => {
                 self.programs.push(attached);
@@ -143,7 +141,7 @@ impl<'a> Attacher<'a> {
             Some(Err(obstacle)) => outcome.obstacles.push(instead(hook.entry, &obstacle)),
             None => {}
         }
-        match self.attach(hook, raw) {
+        match self.attach(hook, outcome.second) {
             Ok(attached) => {
                 self.programs.push(attached);
                 outcome
@@ -193,7 +191,7 @@ impl<'a> Attacher<'a> {
             }
             Entry::Tracepoint => {
                 let program = load(Target::Tracepoint)?;
-                let event = tracepoint(&program, self.paths, hook.symbol)?;
+                let event = tracepoint(&program, self.root, hook.symbol)?;
                 (program, event)
             }
             Entry::Kprobe | Entry::Kretprobe => {

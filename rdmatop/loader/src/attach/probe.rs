@@ -20,8 +20,9 @@ use crate::{
         error::LoadError,
         sys::{bpf, empty},
     },
-    offsets::{Paths, tracepoint_file},
+    offsets::tracepoint_file,
 };
+use rdmatop_sources::root::Root;
 
 /// Why a program is not attached.
 #[derive(Debug, thiserror::Error)]
@@ -140,8 +141,8 @@ fn bit(text: &str) -> Option<u32> {
         .filter(|bit| *bit < 64)
 }
 
-pub(crate) fn tracepoint(program: &OwnedFd, paths: &Paths, event: &str) -> Result<Event, AttachError> {
-    let number = tracepoint_file(paths, event, "id").and_then(|id| id.trim().parse().ok());
+pub(crate) fn tracepoint(program: &OwnedFd, root: &Root, event: &str) -> Result<Event, AttachError> {
+    let number = tracepoint_file(root, event, "id").and_then(|id| id.trim().parse().ok());
     let mut attr = attributes(PERF_TYPE_TRACEPOINT as u32);
     attr.config = number.ok_or_else(|| AttachError::NoTracepoint(format!("{CATEGORY}:{event}")))?;
     attr.sample_type = PERF_SAMPLE_RAW as u64;

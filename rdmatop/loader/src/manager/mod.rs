@@ -7,7 +7,6 @@ mod machine;
 mod modules;
 pub(crate) mod panicked;
 mod relist;
-pub(crate) mod report;
 
 use std::{
     sync::Arc,
@@ -28,18 +27,18 @@ use crate::{
         machine::MachineState,
         modules::Generations,
         relist::Relister,
-        report::{not_started, on},
     },
     maps::sweep::MapSweep,
     plan::options::Options,
-    session::{self, Session, armed::why_unarmed},
+    session::{self, Session, armed::why_unarmed, report::not_started},
 };
 use rdmatop_model::{
     cause::{CauseId, Obstacle},
     input::Input,
 };
 use rdmatop_sources::{
-    clock, limits,
+    clock,
+    limits::start_thread,
     root::Root,
     seam::{Ended, Feed},
 };
@@ -72,18 +71,6 @@ pub struct Manager {
     may_free: bool,
 }
 
-/// Stops a manager. It then reads the remaining records, reads the losses once more, and closes its channel.
-#[derive(Clone, Debug)]
-pub struct StopHandle(Arc<Notify>);
-
-impl StopHandle {
-    /// Asks the manager to stop; records made before still arrive.
-    pub fn stop(&self) {
-        // notify_one keeps one permit, so a stop is not lost if the manager does not listen yet.
-        self.0.notify_one();
-    }
-}
-
 /// How a session, or the time without a session, ended.
 enum After {
     Stopped,
@@ -103,8 +90,7 @@ fn start(options: &Options) -> Result<Starting, Obstacle> {
     let (result, starting) = oneshot::channel();
     // Sending fails if the manager has ended meanwhile.
     let work = move || drop(result.send(Session::start(&options)));
-    let attach = thread::Builder::new().name("attach".to_owned()).spawn(work);
-    attach.map_err(|error| limits::no_thread(&error))?;
+    start_thread("attach", work)?;
     Ok(starting)
 }
 
@@ -136,9 +122,12 @@ impl Manager {
         }
     }
 
-    /// The handle that stops it.
-    pub fn stop_handle(&self) -> StopHandle {
-        StopHandle(Arc::clone(&self.stop))
+    /// What asks the manager to stop. It then reads the remaining records, reads the losses once more, and
+    /// closes its channel; records made before still arrive.
+    pub fn stop(&self) -> impl FnOnce() + Send + use<> {
+        let stop = Arc::clone(&self.stop);
+        // notify_one keeps one permit, so a stop is not lost if the manager does not listen yet.
+        move || stop.notify_one()
     }
 
     /// Attaches, reads, attaches again, until it is stopped or the engine ends.
@@ -207,12 +196,12 @@ impl Manager {
                 self.pause = TRY_AGAIN;
                 let anew = std::mem::replace(&mut self.begun, true);
                 log::info!(anew, programs = session.attached(); "counting");
-                feed.send(on(&session, anew)).await?;
-                let rings = Rings {
+                feed.send(session.report(anew)).await?;
+                let mut rings = Rings {
                     events: ring,
                     work: session.take_work(),
                 };
-                self.read(rings, &mut session, feed, machine).await
+                self.read(&mut rings, &mut session, feed, machine).await
             }
             Err(after) => Ok(after),
         };
@@ -253,15 +242,11 @@ impl Manager {
 
     async fn read(
         &mut self,
-        rings: Rings,
+        rings: &mut Rings,
         session: &mut Session,
         feed: &Feed,
         machine: &MachineState,
     ) -> Result<After, Ended> {
-        let Rings {
-            events: mut ring,
-            mut work,
-        } = rings;
         let mut poll = tokio::time::interval(LOOK_FOR_WORK);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = tokio::time::interval(WATCH);
@@ -274,11 +259,11 @@ impl Manager {
                 biased;
                 () = self.stop.notified() => {
                     // Switch off first, or a storm of records would never end.
-                    self.empty(&mut ring, work.as_mut(), session, feed).await?;
+                    self.empty(rings, session, feed).await?;
                     return Ok(After::Stopped);
                 }
-                _ = poll.tick(), if work.is_some() => {
-                    drain_work(work.as_mut(), feed).await?;
+                _ = poll.tick(), if rings.work.is_some() => {
+                    drain_work(rings.work.as_mut(), feed).await?;
                     if losses_at.elapsed() >= LOSSES_EVERY {
                         losses_at = Instant::now();
                         feed.send(Input::Losses(self.sweep.losses())).await?;
@@ -289,7 +274,7 @@ impl Manager {
                     self.report_floods(feed).await?;
                     self.relister.list_if_needed(&self.sweep);
                     // Some records do not wake the reader: see `wakeup` in rdmatop-ebpf.
-                    records |= self.drain(ring.get_mut(), feed).await?;
+                    records |= self.drain(rings.events.get_mut(), feed).await?;
                     let root = Root::default();
                     let modules = Generations::read(&root.sys("module"));
                     match why_unarmed(&root) {
@@ -298,7 +283,6 @@ impl Manager {
                             self.blinded(obstacle, feed).await?;
                         }
                         None if blind.is_some() || modules != machine.modules => {
-                            let rings = Rings { events: ring, work };
                             return self.succeed(rings, session, feed).await;
                         }
                         // While the switch is off, other changes must wait until programs can be attached and
@@ -306,7 +290,7 @@ impl Manager {
                         _ => {}
                     }
                 }
-                guard = ring.readable_mut(), if !records => {
+                guard = rings.events.readable_mut(), if !records => {
                     let mut guard = match guard {
                         Ok(guard) => guard,
                         Err(error) => return Ok(unreadable(&error.to_string())),
@@ -317,7 +301,7 @@ impl Manager {
                     records = true;
                 }
                 () = std::future::ready(()), if records => {
-                    records = self.drain(ring.get_mut(), feed).await?;
+                    records = self.drain(rings.events.get_mut(), feed).await?;
                     if losses_at.elapsed() >= LOSSES_EVERY {
                         losses_at = Instant::now();
                         feed.send(Input::Losses(self.sweep.losses())).await?;
@@ -334,16 +318,10 @@ impl Manager {
 
     /// Switches a session off and reads its remaining records. If the kernel refuses to switch it off, its
     /// programs run until they are detached.
-    async fn empty(
-        &mut self,
-        ring: &mut AsyncFd<RingBuf<MapData>>,
-        mut work: Option<&mut RingBuf<MapData>>,
-        session: &mut Session,
-        feed: &Feed,
-    ) -> Result<(), Ended> {
+    async fn empty(&mut self, rings: &mut Rings, session: &mut Session, feed: &Feed) -> Result<(), Ended> {
         let _ = session.set_enabled(false);
-        while self.drain(ring.get_mut(), feed).await? {}
-        while drain_work(work.as_deref_mut(), feed).await? {}
+        while self.drain(rings.events.get_mut(), feed).await? {}
+        while drain_work(rings.work.as_mut(), feed).await? {}
         self.sweep.read_skips();
         if let Some(counts) = self.sweep.work() {
             feed.send(Input::WorkCounts(counts)).await?;
@@ -364,11 +342,12 @@ impl Manager {
 
     /// Attaches a new session while the present one still counts, then switches from one to the other. Probes
     /// in modules that stayed loaded miss only calls that are under way at that moment.
-    async fn succeed(&mut self, rings: Rings, session: &mut Session, feed: &Feed) -> Result<After, Ended> {
-        let Rings {
-            events: mut ring,
-            mut work,
-        } = rings;
+    async fn succeed(
+        &mut self,
+        rings: &mut Rings,
+        session: &mut Session,
+        feed: &Feed,
+    ) -> Result<After, Ended> {
         let machine = MachineState::read();
         log::info!(machine:? = machine; "modules or switches changed: attaching anew");
         let options = self.options.clone();
@@ -378,8 +357,8 @@ impl Manager {
             tokio::select! {
                 started = &mut starting => break started,
                 () = sleep(NAP) => {
-                    drain(ring.get_mut(), feed).await?;
-                    drain_work(work.as_mut(), feed).await?;
+                    drain(rings.events.get_mut(), feed).await?;
+                    drain_work(rings.work.as_mut(), feed).await?;
                 }
             }
         };
@@ -391,7 +370,7 @@ impl Manager {
         {
             let _ = next.set_enabled(true);
         }
-        self.empty(&mut ring, work.as_mut(), session, feed).await?;
+        self.empty(rings, session, feed).await?;
         self.last_counts(feed).await?;
         Ok(match started {
             Ok(next) => After::Next(Box::new(next), machine),

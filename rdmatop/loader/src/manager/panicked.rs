@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{manager::report::not_started, maps::sweep::MapSweep};
+use crate::{maps::sweep::MapSweep, session::report::not_started};
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::seam::Feed;
 

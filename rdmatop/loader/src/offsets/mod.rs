@@ -12,6 +12,7 @@ use rdmatop_common::offsets::{CATEGORY, OFFSETS, Offset, TRACEPOINT_FIELDS, UNKN
 
 use crate::offsets::btf::{Btf, BtfError};
 use rdmatop_model::cause::{CauseId, Obstacle};
+use rdmatop_sources::root::Root;
 
 /// Offsets by the name of the global that carries them, and why some are missing.
 #[derive(Debug, Default)]
@@ -43,47 +44,36 @@ impl ResolvedOffsets {
     }
 }
 
-/// Directories to read. Tests use others.
-#[derive(Clone, Debug)]
-pub struct Paths {
-    /// `/sys/kernel/btf`
-    pub btf: PathBuf,
-    /// `/sys/module`
-    pub modules: PathBuf,
-    /// Where tracefs may be mounted, in the order of the search.
-    pub tracing: Vec<PathBuf>,
-}
-
 /// The name that stands for the kernel itself among modules.
 const VMLINUX: &str = "vmlinux";
 
-impl Default for Paths {
-    fn default() -> Self {
-        Self {
-            btf: "/sys/kernel/btf".into(),
-            modules: "/sys/module".into(),
-            tracing: vec!["/sys/kernel/tracing".into(), "/sys/kernel/debug/tracing".into()],
-        }
-    }
+/// Where the kernel has its BTF, and each module's.
+pub(super) fn btf_dir(root: &Root) -> PathBuf {
+    root.sys("kernel/btf")
+}
+
+/// Where tracefs may be mounted, in the order of the search: the directory of events.
+fn tracepoints(root: &Root) -> [PathBuf; 2] {
+    ["kernel/tracing/events", "kernel/debug/tracing/events"].map(|events| root.sys(events))
 }
 
 /// The BTF of vmlinux and of modules, each read once.
 pub struct BtfSet {
-    paths: Paths,
+    root: Root,
     vmlinux: Option<Arc<Btf>>,
     modules: HashMap<String, Option<Arc<Btf>>>,
 }
 
 impl BtfSet {
     /// Reads vmlinux's BTF.
-    pub fn open(paths: &Paths) -> (Self, Option<BtfError>) {
-        let (vmlinux, error) = match Btf::open(&paths.btf.join(VMLINUX), None) {
+    pub fn open(root: &Root) -> (Self, Option<BtfError>) {
+        let (vmlinux, error) = match Btf::open(&btf_dir(root).join(VMLINUX), None) {
             Ok(btf) => (Some(Arc::new(btf)), None),
             Err(error) => (None, Some(error)),
         };
         (
             Self {
-                paths: paths.clone(),
+                root: root.clone(),
                 vmlinux,
                 modules: HashMap::new(),
             },
@@ -102,7 +92,7 @@ impl BtfSet {
     /// BTF).
     pub fn module(&mut self, name: &str) -> Option<Arc<Btf>> {
         let base = self.vmlinux.clone()?;
-        let path = self.paths.btf.join(name);
+        let path = btf_dir(&self.root).join(name);
         self.modules
             .entry(name.to_owned())
             .or_insert_with(|| Btf::open(&path, Some(base)).ok().map(Arc::new))
@@ -116,7 +106,7 @@ impl BtfSet {
             return true;
         }
         let out_of_tree = |name: &str| {
-            std::fs::read_to_string(self.paths.modules.join(name).join("taint"))
+            std::fs::read_to_string(self.root.sys("module").join(name).join("taint"))
                 .is_ok_and(|taint| taint.contains('O'))
         };
         !out_of_tree("ib_core") && !out_of_tree(module)
@@ -182,16 +172,16 @@ fn field_offset(format: &str, field: &str) -> Option<u32> {
 }
 
 /// The text of a tracepoint's file, such as `format`, if tracefs is mounted and has it.
-pub(super) fn tracepoint_file(paths: &Paths, event: &str, file: &str) -> Option<String> {
-    paths.tracing.iter().find_map(|root| {
-        std::fs::read_to_string(root.join("events").join(CATEGORY).join(event).join(file)).ok()
-    })
+pub(super) fn tracepoint_file(root: &Root, event: &str, file: &str) -> Option<String> {
+    let of = |events: &PathBuf| events.join(CATEGORY).join(event).join(file);
+    tracepoints(root)
+        .iter()
+        .find_map(|events| std::fs::read_to_string(of(events)).ok())
 }
 
 /// Why tracefs cannot be read, and the remedy; `None` if it can.
-pub fn without_tracefs(paths: &Paths) -> Option<Obstacle> {
-    let look = |root: &PathBuf| std::fs::metadata(root.join("events"));
-    let looked: Vec<_> = paths.tracing.iter().map(look).collect();
+pub fn without_tracefs(root: &Root) -> Option<Obstacle> {
+    let looked = tracepoints(root).map(std::fs::metadata);
     if looked.iter().any(Result::is_ok) {
         return None;
     }
@@ -212,10 +202,10 @@ pub fn without_tracefs(paths: &Paths) -> Option<Obstacle> {
 }
 
 /// Resolves the offsets that the kernel side needs: all, or only these names. The others stay unknown.
-pub fn resolve(paths: &Paths, names: Option<&BTreeSet<&str>>) -> (ResolvedOffsets, BtfSet) {
+pub fn resolve(root: &Root, names: Option<&BTreeSet<&str>>) -> (ResolvedOffsets, BtfSet) {
     let is_needed = |global: &str| names.is_none_or(|names| names.contains(global));
     let mut out = ResolvedOffsets::default();
-    let (mut btf, error) = BtfSet::open(paths);
+    let (mut btf, error) = BtfSet::open(root);
     if let Some(error) = error {
         out.problems.push(format!("kernel BTF: {error}"));
     }
@@ -225,7 +215,7 @@ pub fn resolve(paths: &Paths, names: Option<&BTreeSet<&str>>) -> (ResolvedOffset
     for field in TRACEPOINT_FIELDS.iter().filter(|field| is_needed(field.global)) {
         let format = formats
             .entry(field.event)
-            .or_insert_with(|| tracepoint_file(paths, field.event, "format"));
+            .or_insert_with(|| tracepoint_file(root, field.event, "format"));
         if let Some(value) = format.as_deref().and_then(|text| field_offset(text, field.field)) {
             out.values.insert(field.global, value);
         }
@@ -259,12 +249,7 @@ mod tests {
     #[test]
     fn without_btf_every_offset_is_unknown_and_the_cause_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths {
-            btf: dir.path().join("btf"),
-            modules: dir.path().join("module"),
-            tracing: vec![dir.path().join("tracing")],
-        };
-        let (resolved, _) = resolve(&paths, None);
+        let (resolved, _) = resolve(&Root::under(dir.path()), None);
         assert_eq!(resolved.values.len(), OFFSETS.len() + TRACEPOINT_FIELDS.len());
         assert!(resolved.values.values().all(|v| *v == UNKNOWN));
         assert_eq!(resolved.problems.len(), 1);
@@ -273,13 +258,10 @@ mod tests {
     #[test]
     fn vmlinux_is_not_read_again_as_a_module_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(VMLINUX), btf::tests::vmlinux()).unwrap();
-        let paths = Paths {
-            btf: dir.path().to_owned(),
-            modules: dir.path().join("module"),
-            tracing: Vec::new(),
-        };
-        let (mut set, error) = BtfSet::open(&paths);
+        let root = Root::under(dir.path());
+        std::fs::create_dir_all(btf_dir(&root)).unwrap();
+        std::fs::write(btf_dir(&root).join(VMLINUX), btf::tests::vmlinux()).unwrap();
+        let (mut set, error) = BtfSet::open(&root);
         assert!(error.is_none());
         let offset = |ty, module| Offset {
             global: "OFF",

@@ -9,16 +9,10 @@ use crate::{
     session::{Session, armed::why_unarmed},
 };
 use rdmatop_model::cause::Obstacle;
-use rdmatop_sources::{limits, root::Root};
+use rdmatop_sources::root::Root;
 
 /// How often to check whether programs can be detached.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Runs `work` on a thread that nobody waits for.
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Obstacle> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
-    spawned.map(drop).map_err(|error| limits::no_thread(&error))
-}
 
 /// Switches the programs on or off, without making the session that counts miss anything.
 fn switch(session: &mut Session, on: bool) -> Result<(), Obstacle> {

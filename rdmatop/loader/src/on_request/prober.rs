@@ -3,36 +3,25 @@
 
 use std::sync::mpsc;
 
-use super::{detach, spawn, switch};
+use super::{detach, switch};
 use crate::{
     maps::sweep::MapSweep,
     plan::{options::Options, scope::Scope},
     session::Session,
     user::{UserOptions, off},
 };
-use rdmatop_model::{cause::Cause, event::EventKind, input::UprobesReport};
-use rdmatop_sources::netlink::client::Nldev;
+use rdmatop_model::{cause::Cause, event::EventKind};
+use rdmatop_sources::{limits::start_thread, netlink::client::Nldev};
 
 /// Bytes of the ring buffer, into which these programs write nothing.
 const RING_BYTES: u32 = 4096;
-
-/// A process whose programs are to be probed.
-#[derive(Clone, Debug)]
-pub struct ProbeRequest {
-    /// The process's PID in the initial namespace.
-    pub pid: u32,
-    /// How much of a core the probes may take.
-    pub limit: f64,
-    /// Device and number of its QPs. The kernel side learns of QPs from before the probes by a query of each.
-    pub qps: Vec<(String, u32)>,
-}
 
 /// Probes at most one process at a time. Dropping it ends the probes.
 #[derive(Debug)]
 pub struct Prober {
     sweep: MapSweep,
     asked: u64,
-    running: Option<(u32, mpsc::Sender<()>)>,
+    running: Option<(UserOptions, mpsc::Sender<()>)>,
 }
 
 impl Prober {
@@ -47,24 +36,25 @@ impl Prober {
 
     /// The process that is probed, or whose probes are off by now.
     pub fn pid(&self) -> Option<u32> {
-        self.running.as_ref().map(|(pid, _)| *pid)
+        self.running.as_ref().and_then(|(wanted, _)| wanted.pid)
     }
 
     /// Probes a process from now on. Attaching and detaching take up to seconds, each on its own thread.
-    pub fn probe(&mut self, request: ProbeRequest) {
+    /// `qps` are device and number of its QPs: the kernel side learns of QPs from before the probes by a
+    /// query of each.
+    pub fn probe(&mut self, wanted: UserOptions, qps: Vec<(String, u32)>) {
         self.stop();
         self.asked += 1;
         let (number, sweep) = (self.asked, self.sweep.clone());
-        let report = report(&request);
-        sweep.request_probes(number, report.clone());
+        sweep.request_probes(number, wanted.report());
         let (to, orders) = mpsc::channel();
-        self.running = Some((request.pid, to));
+        self.running = Some((wanted, to));
         let work = {
             let sweep = sweep.clone();
-            move || run(&sweep, number, &request, &orders)
+            move || run(&sweep, number, wanted, &qps, &orders)
         };
-        if let Err(obstacle) = spawn("probe", work) {
-            fails(&sweep, number, report, off(obstacle));
+        if let Err(obstacle) = start_thread("probe", work) {
+            fails(&sweep, number, wanted, off(obstacle));
         }
     }
 
@@ -76,50 +66,45 @@ impl Prober {
     }
 }
 
-fn report(request: &ProbeRequest) -> UprobesReport {
-    UprobesReport {
-        pid: Some(request.pid),
-        limit: request.limit,
-        ..UprobesReport::default()
-    }
-}
-
 /// Asks for the programs that find the process's QPs and those on its functions, and for nothing else.
-fn options(request: &ProbeRequest) -> Options {
+fn options(wanted: UserOptions) -> Options {
     Options {
         ring_bytes: RING_BYTES,
         scope: Scope::Events(vec![EventKind::WrPost]),
-        uprobes: Some(UserOptions {
-            pid: Some(request.pid),
-            limit: request.limit,
-            ends: false,
-        }),
+        uprobes: Some(wanted),
         datapaths: false,
         ..Options::default()
     }
 }
 
 /// Probes the process until the sender is dropped.
-fn run(sweep: &MapSweep, number: u64, request: &ProbeRequest, orders: &mpsc::Receiver<()>) {
-    let mut session = match Session::start(&options(request)) {
+fn run(
+    sweep: &MapSweep,
+    number: u64,
+    wanted: UserOptions,
+    qps: &[(String, u32)],
+    orders: &mpsc::Receiver<()>,
+) {
+    let mut session = match Session::start(&options(wanted)) {
         Ok(session) => session,
-        Err(obstacle) => return fails(sweep, number, report(request), off(obstacle)),
+        Err(obstacle) => return fails(sweep, number, wanted, off(obstacle)),
     };
     match session.user.take() {
         Some(Ok(path)) => sweep.set_probes(number, Ok(path)),
-        Some(Err(cause)) => fails(sweep, number, report(request), cause),
+        Some(Err(cause)) => fails(sweep, number, wanted, cause),
         None => {}
     }
     if let Err(obstacle) = switch(&mut session, true) {
-        fails(sweep, number, report(request), off(obstacle));
+        fails(sweep, number, wanted, off(obstacle));
     }
-    query(&request.qps);
+    query(qps);
     // Wait until the sender is dropped.
     while orders.recv().is_ok() {}
     detach(session);
 }
 
-fn fails(sweep: &MapSweep, number: u64, mut report: UprobesReport, cause: Cause) {
+fn fails(sweep: &MapSweep, number: u64, wanted: UserOptions, cause: Cause) {
+    let mut report = wanted.report();
     report.off = Some(cause);
     sweep.set_probes(number, Err(report));
 }

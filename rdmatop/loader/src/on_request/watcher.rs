@@ -14,7 +14,7 @@ use rdmatop_common::{
     wr::{WrFilter, WrRecord, decode},
 };
 
-use super::{detach, spawn, switch};
+use super::{detach, switch};
 use crate::{
     maps::mapped::Mapped,
     plan::{options::Options, scope::Scope},
@@ -25,7 +25,10 @@ use rdmatop_model::{
     event::EventKind,
     input::{Input, WatchReport, WatchSample},
 };
-use rdmatop_sources::seam::{Ended, Feed};
+use rdmatop_sources::{
+    limits::start_thread,
+    seam::{Ended, Feed},
+};
 
 /// How often to look for records, which do not wake the reader.
 const LOOK: Duration = Duration::from_millis(50);
@@ -69,7 +72,7 @@ impl Watcher {
             orders,
         };
         let failed = (self.feed.clone(), self.watches);
-        let spawned = spawn("watch", move || {
+        let spawned = start_thread("watch", move || {
             // If the engine has ended, the whole program ends, and the kernel detaches the programs.
             let _: Result<(), Ended> = watch.run(filter);
         });

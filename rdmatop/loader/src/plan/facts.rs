@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     hooks::datapath::{self, DATA_PATHS},
-    offsets::{self, BtfSet, Paths, ResolvedOffsets},
+    offsets::{self, BtfSet, ResolvedOffsets},
     plan::preempt,
 };
 use rdmatop_base::order::Gather as _;
@@ -39,16 +39,11 @@ impl Facts {
     }
 
     /// Reads the facts about the kernel below `root`.
-    pub(crate) fn read(
-        root: &Root,
-        paths: &Paths,
-        resolved: &ResolvedOffsets,
-        btf: &BtfSet,
-    ) -> Result<Self, Obstacle> {
+    pub(crate) fn read(root: &Root, resolved: &ResolvedOffsets, btf: &BtfSet) -> Result<Self, Obstacle> {
         let hooks = datapath::all_hooks;
         let modules = hooks()
             .map(|h| h.module)
-            .filter(|m| paths.modules.join(m).is_dir());
+            .filter(|m| root.sys("module").join(m).is_dir());
         let symbols = if refuses_ambiguous_names(root) {
             None
         } else {
@@ -58,7 +53,7 @@ impl Facts {
         Ok(Self {
             modules: modules.map(str::to_owned).collect(),
             symbols,
-            without_tracefs: offsets::without_tracefs(paths),
+            without_tracefs: offsets::without_tracefs(root),
             preempts: preempt::why(root),
             offsets: resolved
                 .values

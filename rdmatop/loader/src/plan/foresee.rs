@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::{
     hooks::{Entry, datapath},
-    offsets::{self, Paths},
-    plan::{self, Decision, Facts, Outcome, unseen},
+    offsets,
+    plan::{self, Facts, Outcome, unseen},
 };
 use rdmatop_model::{
     cause::{Cause, Obstacle},
@@ -37,32 +37,20 @@ pub struct Foreseen {
 /// The reason if no program would be attached there at all.
 pub fn foresee(base: &Path) -> Result<Foreseen, Obstacle> {
     let root = Root::under(base);
-    let paths = Paths {
-        btf: root.sys("kernel/btf"),
-        modules: root.sys("module"),
-        tracing: Vec::new(),
-    };
-    let (resolved, btf) = offsets::resolve(&paths, None);
+    let (resolved, btf) = offsets::resolve(&root, None);
     let facts = Facts {
         // A package says nothing of them.
         gpus: true,
-        ..Facts::read(&root, &paths, &resolved, &btf)?
+        ..Facts::read(&root, &resolved, &btf)?
     };
     let (mut outcomes, mut undecided) = (Vec::new(), Vec::new());
     for hook in datapath::all_hooks() {
-        let (second, partial) = match plan::decide(hook, &facts) {
-            Decision::Leave(Verdict::Unsupported, _) if hook.entry == Entry::Tracepoint => {
-                undecided.push(hook.program);
-                continue;
-            }
-            Decision::Leave(verdict, obstacle) => {
-                outcomes.push(Outcome::off(hook, verdict, obstacle));
-                continue;
-            }
-            Decision::Attach(partial) => (false, partial),
-            Decision::AttachRaw(partial) => (true, partial),
-        };
-        outcomes.push(Outcome::on(hook, second, partial));
+        let outcome = plan::decide(hook, &facts);
+        if outcome.verdict == Verdict::Unsupported && hook.entry == Entry::Tracepoint {
+            undecided.push(hook.program);
+        } else {
+            outcomes.push(outcome);
+        }
     }
     let unseen = unseen::causes(&outcomes, false);
     Ok(Foreseen {

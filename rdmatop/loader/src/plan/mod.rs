@@ -19,20 +19,11 @@ use rdmatop_model::{
     input::{ProbeVerdict, Verdict},
 };
 
-/// What the plan decides about one program.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    /// Attach the program; the reason names readings that will be unknown.
-    Attach(Option<Obstacle>),
-    /// As `Attach`, for the program of the raw tracepoint.
-    AttachRaw(Option<Obstacle>),
-    /// Do not attach the program; the obstacle says why.
-    Leave(Verdict, Obstacle),
-}
-
-/// Decides on one program.
-pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
-    let leave = |verdict, id, why: String| Decision::Leave(verdict, Obstacle::new(id, why, ""));
+/// Decides on one program: the outcome if the kernel takes what is to be attached. Its `second` is the
+/// program of the raw tracepoint.
+pub fn decide(hook: &'static Hook, facts: &Facts) -> Outcome {
+    let leave = |verdict, id, why: String| Outcome::off(hook, verdict, Obstacle::new(id, why, ""));
+    let attach = |raw, off: &[&str]| Outcome::on(hook, raw, (!off.is_empty()).then(|| unread(hook, off)));
     let no_driver = match hook.path {
         Some(path) => !facts.modules.contains(path.of.driver),
         None => hook.role == Role::Finds && !facts.counts(),
@@ -61,17 +52,17 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
         unseen.extend(raw.needed().filter(without));
         if unseen.is_empty() {
             let off: Vec<_> = raw.wanted().filter(without).collect();
-            return Decision::AttachRaw((!off.is_empty()).then(|| unread(hook, &off)));
+            return attach(true, &off);
         }
     }
     if let (Entry::Tracepoint, Some(why)) = (hook.entry, &facts.without_tracefs) {
-        return Decision::Leave(Verdict::Unsupported, why.clone());
+        return Outcome::off(hook, Verdict::Unsupported, why.clone());
     }
     if let (Some(symbols), false) = (&facts.symbols, hook.entry == Entry::Tracepoint) {
         match symbols.get(hook.symbol) {
-            None | Some(0) => return Decision::Leave(Verdict::Unsupported, absent(hook)),
+            None | Some(0) => return Outcome::off(hook, Verdict::Unsupported, absent(hook)),
             Some(1) => {}
-            Some(_) => return Decision::Leave(Verdict::Unsupported, ambiguous(hook)),
+            Some(_) => return Outcome::off(hook, Verdict::Unsupported, ambiguous(hook)),
         }
     }
     // A return program without its entry program would see no call, and the verifier of 5.10 refuses it.
@@ -84,10 +75,10 @@ pub fn decide(hook: &Hook, facts: &Facts) -> Decision {
     let entry_needs = entry.flatten().into_iter().flat_map(Hook::needed);
     let missing: Vec<_> = hook.needed().chain(entry_needs).filter(without).collect();
     if !missing.is_empty() {
-        return Decision::Leave(Verdict::Unsupported, unread(hook, &missing));
+        return Outcome::off(hook, Verdict::Unsupported, unread(hook, &missing));
     }
     let off: Vec<_> = hook.wanted().filter(without).chain(unseen).collect();
-    Decision::Attach((!off.is_empty()).then(|| unread(hook, &off)))
+    attach(false, &off)
 }
 
 /// Why a hook is not attached if the kernel lacks its function.
@@ -260,17 +251,29 @@ mod tests {
         CONTROL_PLANE.iter().find(|h| h.program == program).unwrap()
     }
 
+    /// The verdict on a hook, and whether its second program is attached.
+    fn decided(hook: &'static Hook, facts: &Facts) -> (Verdict, bool) {
+        let outcome = decide(hook, facts);
+        (outcome.verdict, outcome.second)
+    }
+
+    /// The only obstacle of a hook.
+    fn why(hook: &'static Hook, facts: &Facts) -> String {
+        let outcome = decide(hook, facts);
+        let [obstacle] = outcome.obstacles.as_slice() else {
+            panic!("{outcome:?}")
+        };
+        obstacle.why.clone()
+    }
+
     #[test]
     fn with_everything_there_everything_is_attached() {
         let mut facts = facts();
         // One driver whose work requests are counted is enough.
         facts.modules.insert("siw".to_owned());
         for hook in CONTROL_PLANE {
-            let attached = match hook.raw {
-                Some(_) => Decision::AttachRaw(None),
-                None => Decision::Attach(None),
-            };
-            assert_eq!(decide(hook, &facts), attached, "{}", hook.program);
+            let attached = (Verdict::Ok, hook.raw.is_some());
+            assert_eq!(decided(hook, &facts), attached, "{}", hook.program);
         }
     }
 
@@ -285,7 +288,9 @@ mod tests {
             };
             for hook in all_hooks().filter(|hook| hook.module == "ib_core") {
                 let decision = decide(hook, &facts);
-                let too_old = matches!(&decision, Decision::Leave(Verdict::Unsupported, why) if why.why.ends_with("Linux 5.17"));
+                let mut why = decision.obstacles.iter().map(|obstacle| &obstacle.why);
+                let too_old =
+                    decision.verdict == Verdict::Unsupported && why.any(|why| why.ends_with("Linux 5.17"));
                 assert_eq!(
                     too_old,
                     !loops && hook.role == Role::Probes,
@@ -301,33 +306,27 @@ mod tests {
         let mut facts = facts();
         facts.without_tracefs = Some(Obstacle::new(CauseId::NoTracefs, "no tracefs", ""));
         // The raw one needs no tracefs.
-        assert_eq!(decide(hook("cm_event"), &facts), Decision::AttachRaw(None));
+        let cm_event = hook("cm_event");
+        assert_eq!(decided(cm_event, &facts), (Verdict::Ok, true));
         facts.offsets.remove("OFF_IDPRIV_SRC");
-        let Decision::AttachRaw(Some(off)) = decide(hook("cm_event"), &facts) else {
-            panic!()
-        };
-        assert_eq!(off.why, "no BTF for rdma_id_private.id.route.addr.src_addr");
+        assert_eq!(decided(cm_event, &facts), (Verdict::Partial, true));
+        assert_eq!(
+            why(cm_event, &facts),
+            "no BTF for rdma_id_private.id.route.addr.src_addr"
+        );
         facts.offsets.remove("OFF_IDPRIV_RES");
-        assert!(matches!(
-            decide(hook("cm_event"), &facts),
-            Decision::Leave(Verdict::Unsupported, _)
-        ));
+        assert_eq!(decided(cm_event, &facts).0, Verdict::Unsupported);
         facts.without_tracefs = None;
-        let Decision::Attach(Some(off)) = decide(hook("cm_event"), &facts) else {
-            panic!()
-        };
-        assert_eq!(off.why, "no BTF for rdma_id_private.res");
+        assert_eq!(decided(cm_event, &facts), (Verdict::Partial, false));
+        assert_eq!(why(cm_event, &facts), "no BTF for rdma_id_private.res");
     }
 
     #[test]
     fn a_module_that_is_not_loaded_is_not_a_fault() {
         let mut facts = facts();
         facts.modules.remove("rdma_cm");
-        assert!(matches!(
-            decide(hook("cm_event"), &facts),
-            Decision::Leave(Verdict::NotApplicable, _)
-        ));
-        assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
+        assert_eq!(decided(hook("cm_event"), &facts).0, Verdict::NotApplicable);
+        assert_eq!(decided(hook("modify_qp"), &facts), (Verdict::Ok, false));
     }
 
     /// Every subset of the modules that hooks name.
@@ -357,7 +356,7 @@ mod tests {
                     && (hook.role != Role::Finds || facts.counts())
                     && hook.role != Role::Gpus;
                 let decision = decide(hook, &facts);
-                let applicable = !matches!(decision, Decision::Leave(Verdict::NotApplicable, _));
+                let applicable = decision.verdict != Verdict::NotApplicable;
                 assert_eq!(
                     applicable, there,
                     "{} with {:?}: {decision:?}",
@@ -382,15 +381,7 @@ mod tests {
                 modules,
                 ..Facts::default()
             };
-            let outcomes: Vec<_> = all_hooks()
-                .map(|hook| match decide(hook, &facts) {
-                    Decision::Leave(verdict, obstacle) => Outcome::off(hook, verdict, obstacle),
-                    Decision::Attach(off) | Decision::AttachRaw(off) => Outcome {
-                        obstacles: off.into_iter().collect(),
-                        ..on(hook)
-                    },
-                })
-                .collect();
+            let outcomes: Vec<_> = all_hooks().map(|hook| decide(hook, &facts)).collect();
             let reasons = outcomes.iter().filter_map(|outcome| outcome.shown().reason());
             let causes = unseen::causes(&outcomes, false);
             for line in reasons.chain(causes.iter().map(ToString::to_string)) {
@@ -408,30 +399,30 @@ mod tests {
             symbols.remove("ib_destroy_qp_user");
         }
         for program in ["modify_qp", "destroy_qp"] {
-            assert!(matches!(
-                decide(hook(program), &facts),
-                Decision::Leave(Verdict::Unsupported, _)
-            ));
+            assert_eq!(decided(hook(program), &facts).0, Verdict::Unsupported);
         }
         // A kernel that checks names itself is asked by attaching.
         facts.symbols = None;
-        assert_eq!(decide(hook("modify_qp"), &facts), Decision::Attach(None));
+        assert_eq!(decided(hook("modify_qp"), &facts), (Verdict::Ok, false));
     }
 
     #[test]
     fn a_missing_member_is_named_as_the_kernel_spells_it() {
         let mut facts = facts();
         facts.offsets.remove("OFF_QP_NUM");
-        let Decision::Leave(Verdict::Unsupported, why) = decide(hook("destroy_qp"), &facts) else {
+        let outcome = decide(hook("destroy_qp"), &facts);
+        assert_eq!(outcome.verdict, Verdict::Unsupported);
+        let [why] = outcome.obstacles.as_slice() else {
             panic!()
         };
         assert_eq!((why.id, &*why.why), (CauseId::NoBtf, "no BTF for ib_qp.qp_num"));
         let mut facts = self::facts();
         facts.offsets.remove("OFF_ATTR_PATH_MTU");
-        let Decision::Attach(Some(off)) = decide(hook("modify_qp_ret"), &facts) else {
-            panic!()
-        };
-        assert_eq!(off.why, "no BTF for ib_qp_attr.path_mtu");
+        assert_eq!(decided(hook("modify_qp_ret"), &facts), (Verdict::Partial, false));
+        assert_eq!(
+            self::why(hook("modify_qp_ret"), &facts),
+            "no BTF for ib_qp_attr.path_mtu"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! no error and no count. Events that its program misses would look like events that did not happen.
 
 use super::would_not_run;
-use crate::{attach::WITHOUT_LOCKDOWN, offsets::Paths};
+use crate::attach::WITHOUT_LOCKDOWN;
 use rdmatop_model::cause::{CauseId, Obstacle};
 use rdmatop_sources::{root::Root, sysfs::list_devices};
 
@@ -49,15 +49,16 @@ pub(super) fn locked_down(root: &Root) -> Option<Obstacle> {
 }
 
 /// Checks what every program needs on this machine.
-pub(super) fn may_start(paths: &Paths, root: &Root) -> Result<(), Obstacle> {
-    if !paths.modules.is_dir() {
+pub(super) fn may_start(root: &Root) -> Result<(), Obstacle> {
+    let modules = root.sys("module");
+    if !modules.is_dir() {
         return Err(Obstacle::new(
             CauseId::NoModuleList,
             "cannot tell which modules are loaded: /sys is not mounted",
             "`sudo mount -t sysfs sysfs /sys` until the next boot, or give the container the host's /sys",
         ));
     }
-    if !paths.modules.join("ib_core").is_dir() {
+    if !modules.join("ib_core").is_dir() {
         return Err(without_core(root));
     }
     match locked_down(root).or_else(|| why_unarmed(root)) {

@@ -6,7 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_sources::{limits, root::Root};
+use rdmatop_sources::{
+    limits,
+    proc::cgroup::{ancestors, hierarchies},
+    root::Root,
+};
 
 /// Bytes that loading the programs takes at most: the object, the maps, and the verifier's memory where the
 /// kernel charges it to the cgroup (measured: Linux 7.2 does, 6.12 does not).
@@ -21,7 +25,7 @@ const NO_LIMIT: u64 = 1 << 60;
 /// The files of a version of cgroups (cgroups(7)).
 struct Files {
     /// Whether a line of `/proc/self/cgroup` with these controllers is about this version.
-    is_of: fn(&str) -> bool,
+    is_of: fn(&[u8]) -> bool,
     mount: &'static str,
     limit: &'static str,
     usage: &'static str,
@@ -31,14 +35,14 @@ struct Files {
 
 const VERSIONS: [Files; 2] = [
     Files {
-        is_of: str::is_empty,
+        is_of: <[u8]>::is_empty,
         mount: "fs/cgroup",
         limit: "memory.max",
         usage: "memory.current",
         cache: ["inactive_file", "active_file"],
     },
     Files {
-        is_of: |controllers| controllers.split(',').any(|name| name == "memory"),
+        is_of: |controllers| controllers.split(|b| *b == b',').any(|name| name == b"memory"),
         mount: "fs/cgroup/memory",
         limit: "memory.limit_in_bytes",
         usage: "memory.usage_in_bytes",
@@ -67,18 +71,13 @@ fn left_in(root: &Root, dir: &Path, files: &Files) -> Option<u64> {
 /// Bytes left in rdmatop's cgroup and those above it; `None` without a limit.
 fn left(root: &Root) -> Option<u64> {
     let own = root.bytes(&root.proc("self/cgroup"), 16 << 10)?;
-    let own = String::from_utf8_lossy(&own);
     let mut least = None;
-    for line in own.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
-            continue;
-        };
+    for (_, controllers, path) in hierarchies(&own) {
         let Some(files) = VERSIONS.iter().find(|files| (files.is_of)(controllers)) else {
             continue;
         };
         // In a container with a cgroup namespace the path is `/`, and that is the directory mounted there.
-        for dir in Path::new(path.trim_start_matches('/')).ancestors() {
+        for dir in ancestors(path) {
             let dir: PathBuf = root.sys(files.mount).join(dir);
             let here = left_in(root, &dir, files);
             least = match (least, here) {
@@ -180,6 +179,19 @@ mod tests {
                     (i64::MAX - 4095).to_string(),
                 ),
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", MIB.to_string()),
+            ],
+        );
+        assert_eq!(left(&root), None);
+    }
+
+    #[test]
+    fn the_path_of_another_cgroup_namespace_leads_to_no_file_outside_of_the_tree() {
+        let (_dir, root) = machine(
+            "0::/../pod\n",
+            &[
+                ("sys/fs/cgroup/cgroup.procs", String::new()),
+                ("sys/fs/pod/memory.max", MIB.to_string()),
+                ("sys/fs/pod/memory.current", MIB.to_string()),
             ],
         );
         assert_eq!(left(&root), None);

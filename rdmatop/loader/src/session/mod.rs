@@ -1,6 +1,7 @@
 //! A session: loaded maps and attached programs, from a start to its end.
 pub(crate) mod armed;
 mod headroom;
+pub(crate) mod report;
 mod sizes;
 mod start;
 
@@ -11,16 +12,16 @@ use aya_log::EbpfLogger;
 use rdmatop_common::names::map;
 
 use crate::{
-    attach::{AttachedProgram, explain, pinned},
+    attach::{AttachedProgram, explain},
     hooks::{Role, Skip},
     load::program_log,
     maps::{skipped::Watched, slots::SlotMap},
-    plan::{self, Outcome, options::Options, unseen},
+    plan::{Outcome, options::Options, unseen},
     user::UserPath,
 };
 use rdmatop_model::{
     cause::{Cause, CauseId, Obstacle},
-    input::{DataPaths, ProbeVerdict},
+    input::DataPaths,
 };
 use rdmatop_sources::privileges::Raised;
 use start::Resolved;
@@ -61,7 +62,9 @@ impl Session {
     /// Loads and attaches the programs. They count nothing until [`Session::set_enabled`].
     pub fn start(options: &Options) -> Result<Self, Obstacle> {
         let _rights = Raised::for_attach();
-        Resolved::of(options)?.load()?.session()
+        let mut resolved = Resolved::of(options)?;
+        let (loader, maps) = resolved.load()?;
+        resolved.session(&loader, maps)
     }
 
     /// Switches counting and records on or off.
@@ -79,24 +82,9 @@ impl Session {
             .map_err(|error| refused(error.to_string()))
     }
 
-    /// Verdicts of all hooks, in the order of the tables.
-    pub fn verdicts(&self) -> Vec<ProbeVerdict> {
-        self.outcomes.iter().map(Outcome::shown).collect()
-    }
-
-    /// Causes for what is not seen, with remedies.
-    pub fn unseen(&self) -> &[Cause] {
-        &self.unseen
-    }
-
     /// Number of attached programs.
     pub fn attached(&self) -> usize {
         self.programs.len()
-    }
-
-    /// Whether records report every change of the table of QPs.
-    pub fn follows_qps(&self) -> bool {
-        plan::follows_qps(&self.outcomes)
     }
 
     /// Prints what programs built with the `log` feature have logged.
@@ -104,16 +92,6 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-    }
-
-    /// The data paths that are counted.
-    pub fn datapaths(&self) -> &DataPaths {
-        &self.datapaths
-    }
-
-    /// Modules that cannot be unloaded during this session.
-    pub fn pinned(&self) -> Vec<&'static str> {
-        pinned(&self.programs)
     }
 
     /// The attached programs, to read how often the kernel skipped them. `None` if too many files are open

@@ -24,7 +24,7 @@ use crate::{
         program_log,
     },
     maps::{rxe_seen, slots::SlotMap, unpreempted::Unpreempted},
-    offsets::{self, BtfSet, Paths, ResolvedOffsets},
+    offsets::{self, BtfSet, ResolvedOffsets, btf_dir},
     plan::{
         self, Facts, Outcome,
         options::{Options, programs, read_offsets},
@@ -50,44 +50,35 @@ pub(super) struct Resolved<'a> {
     options: &'a Options,
     object: Object,
     root: Root,
-    paths: Paths,
     offsets: ResolvedOffsets,
     /// For fentry alone: it takes several MB.
     btf: Option<BtfSet>,
     facts: Facts,
 }
 
-/// The maps are made, and the programs are linked.
-pub(crate) struct Loaded<'a> {
-    resolved: Resolved<'a>,
-    loader: Loader,
-    maps: Maps,
-}
-
 impl<'a> Resolved<'a> {
     /// Checks the machine, and resolves the offsets that the wanted programs read.
     pub(crate) fn of(options: &'a Options) -> Result<Self, Obstacle> {
         let object = object::embedded().ok_or_else(no_object)?;
-        let (root, paths) = (Root::default(), Paths::default());
-        may_start(&paths, &root)?;
+        let root = Root::default();
+        may_start(&root)?;
         lift_memlock();
-        let (mut offsets, btf) = offsets::resolve(&paths, read_offsets(options).as_ref());
-        let facts = Facts::read(&root, &paths, &offsets, &btf)?;
+        let (mut offsets, btf) = offsets::resolve(&root, read_offsets(options).as_ref());
+        let facts = Facts::read(&root, &offsets, &btf)?;
         offsets.log();
         narrow(options, &mut offsets.values);
         Ok(Self {
             options,
             object,
             root,
-            paths,
             offsets,
             btf: options.fentry.then_some(btf),
             facts,
         })
     }
 
-    /// Makes the maps, large enough for the QPs that exist.
-    pub(crate) fn load(mut self) -> Result<Loaded<'a>, Obstacle> {
+    /// Makes the maps, large enough for the QPs that exist, and links the programs.
+    pub(crate) fn load(&mut self) -> Result<(Loader, Maps), Obstacle> {
         let (options, version) = (self.options, limits::kernel_version());
         // If there is nothing to count, no program takes a slot.
         let countable = options.scope.counters() && options.datapaths && self.facts.counts();
@@ -111,27 +102,16 @@ impl<'a> Resolved<'a> {
         if let Some((filter, _)) = options.work {
             choose_work(&mut maps, filter)?;
         }
-        Ok(Loaded {
-            resolved: self,
-            loader,
-            maps,
-        })
+        Ok((loader, maps))
     }
-}
 
-impl Loaded<'_> {
     /// Attaches the programs one by one, with an outcome for each, and opens the counters. The programs count
     /// nothing until [`Session::set_enabled`].
-    pub(crate) fn session(self) -> Result<Session, Obstacle> {
-        let Self {
-            mut resolved,
-            loader,
-            mut maps,
-        } = self;
-        let (options, facts) = (resolved.options, &resolved.facts);
-        let mut attacher = Attacher::new(&loader, facts, &resolved.paths, resolved.btf.as_mut());
+    pub(crate) fn session(mut self, loader: &Loader, mut maps: Maps) -> Result<Session, Obstacle> {
+        let (options, facts) = (self.options, &self.facts);
+        let mut attacher = Attacher::new(loader, facts, &self.root, self.btf.as_mut());
         let (hot, mut datapaths, unknown) = count(options, &mut attacher);
-        let all_counted = counts_all_posts(&datapaths, facts, has_hardware(&resolved.root));
+        let all_counted = counts_all_posts(&datapaths, facts, has_hardware(&self.root));
         let mut outcomes = control_plane(options, all_counted, &mut attacher);
         outcomes.extend(hot);
         let (probes, cannot_find) = find_users(options, &mut attacher);
@@ -148,11 +128,11 @@ impl Loaded<'_> {
             .first()
             .and_then(|first| program_log::of(&maps, &first.program));
         // A kernel without BTF has no such directory either.
-        let btf = &resolved.paths.btf;
+        let btf = btf_dir(&self.root);
         let may_have = btf.exists() || !btf.parent().is_some_and(Path::exists);
         let masked = may_have && !btf.join("vmlinux").exists();
-        let mut unseen = unseen::causes_or_no_btf(&outcomes, &resolved.offsets.problems, masked);
-        let compares = rxe_seen::compared(&resolved.offsets, &unknown);
+        let mut unseen = unseen::causes_or_no_btf(&outcomes, &self.offsets.problems, masked);
+        let compares = rxe_seen::compared(&self.offsets, &unknown);
         let mut slots = None;
         if !datapaths.is_empty()
             && let (Some(array), Some(mut free)) = (maps.remove(map::QP_SLOTS), maps.remove(map::FREE_SLOTS))
@@ -167,7 +147,7 @@ impl Loaded<'_> {
         }
         let user = options.uprobes.map(|wanted| match cannot_find {
             Some(obstacle) => Err(user::off(obstacle)),
-            None => UserPath::open(wanted, &loader, &mut maps).map_err(user::off),
+            None => UserPath::open(wanted, loader, &mut maps).map_err(user::off),
         });
         log::info!(programs = programs.len(), datapaths:? = datapaths, pinned = pinned(&programs).join(",").as_str(); "ready");
         Ok(Session {

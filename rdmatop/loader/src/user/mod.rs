@@ -57,12 +57,23 @@ use worker::Worker;
 /// What the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UserOptions {
-    /// One process, or all.
+    /// One process, by its PID in the initial namespace, or all.
     pub pid: Option<u32>,
     /// How much of a core the probes may take.
     pub limit: f64,
     /// Probe the functions that return completions too: for records of the ends of work requests.
     pub ends: bool,
+}
+
+impl UserOptions {
+    /// The report before anything is probed.
+    pub(super) fn report(self) -> UprobesReport {
+        UprobesReport {
+            pid: self.pid,
+            limit: self.limit,
+            ..UprobesReport::default()
+        }
+    }
 }
 
 /// The sweep numbers user slots from here on, above all other slots.
@@ -128,11 +139,7 @@ impl UserPath {
         let slots = SlotMap::open(slots, &mut free, map::USER_SLOTS, Vec::new())?;
         own(free, take(map::USER_INDEX)?, sample.handle())?;
         let shared = Arc::new(Mutex::new(Shared {
-            report: UprobesReport {
-                pid: options.pid,
-                limit: options.limit,
-                ..UprobesReport::default()
-            },
+            report: options.report(),
             ..Shared::default()
         }));
         let arrays = Arrays::new(heads, qps, hits);

@@ -7,7 +7,8 @@ use super::{
     owners::Owners,
     probed::{Party, Process},
     silent::Silent,
-    target::{Finder, Program, Target, Unfit},
+    stages::Hint,
+    target::{Finder, Target, Unfit},
     turns::Turns,
 };
 use rdmatop_model::cause::{Cause, CauseId, Obstacle};
@@ -52,17 +53,13 @@ impl Questions {
     }
 
     /// Finds the functions that a QP's program posts with, and says whether others were late because of that.
-    pub(super) fn functions(
-        &mut self,
-        program: Program,
-        attacher: &Attacher,
-    ) -> (Result<Target, Unfit>, bool) {
+    pub(super) fn functions(&mut self, hint: &Hint, attacher: &Attacher) -> (Result<Target, Unfit>, bool) {
         let known = |file: &_, place: &_| attacher.known(file, place);
-        let found = self.finder.of(program, self.ends, known);
+        let found = self.finder.of(hint, self.ends, known);
         let took_ns = self.finder.took_ns;
-        let is_late = self.turns.took(program.party, took_ns, monotonic());
+        let is_late = self.turns.took(hint.party, took_ns, monotonic());
         if !matches!(found, Err(Unfit::Silent)) {
-            self.silent.answered(program.party.process);
+            self.silent.answered(hint.party.process);
         }
         (found, is_late)
     }

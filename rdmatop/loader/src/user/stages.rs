@@ -10,7 +10,7 @@ use super::{
     probed::{Full, Party},
     questions::{HELD_NS, Questions},
     silent::rest_ns,
-    target::{ProbePoint, Program, Target, Unfit},
+    target::{ProbePoint, Target, Unfit},
     turns::ROUND_NS,
 };
 use rdmatop_base::order::Ordered as _;
@@ -70,17 +70,17 @@ pub(super) struct Means {
 
 impl Means {
     /// `passes`: a later try may succeed.
-    fn fails(&mut self, qp: &SlotQp, of: Party, why: String, remedy: &'static str, passes: bool) {
-        self.refuse(qp, of, Obstacle::new(CauseId::NotProbed, why, remedy), passes);
+    fn fails(&mut self, hint: &Hint, why: String, remedy: &'static str, passes: bool) {
+        self.refuse(hint, Obstacle::new(CauseId::NotProbed, why, remedy), passes);
     }
 
-    fn refuse(&mut self, qp: &SlotQp, of: Party, obstacle: Obstacle, passes: bool) {
-        let pid = qp.owner.pid;
+    fn refuse(&mut self, hint: &Hint, obstacle: Obstacle, passes: bool) {
+        let pid = hint.qp.owner.pid;
         // All QPs of a process fail for the same reason, so one line reports them.
         let what = format!("Not counted: work requests of process {pid}");
         let cause = obstacle.takes(what, Concerns::Host);
-        if self.failures.add(pid, of.user, cause.clone(), passes) {
-            log::warn!(what = cause.what.as_str(), qp = qp.number, why = cause.why.as_str(); "refused");
+        if self.failures.add(pid, hint.party.user, cause.clone(), passes) {
+            log::warn!(what = cause.what.as_str(), qp = hint.qp.number, why = cause.why.as_str(); "refused");
         }
     }
 }
@@ -122,15 +122,10 @@ impl Hint {
         if let Some(until_ns) = means.questions.rests(party.process) {
             return Err(Stage::Waits { tries, until_ns });
         }
-        let program = Program {
-            party,
-            handle: self.handle,
-            qpn: self.qp.qpn,
-        };
-        let (found, is_late) = means.questions.functions(program, &means.attacher);
+        let (found, is_late) = means.questions.functions(self, &means.attacher);
         if is_late && !matches!(found, Ok(_) | Err(Unfit::Silent)) {
             let why = "its memory takes more than a second to answer, so others come first";
-            means.fails(&self.qp, party, why.into(), "", true);
+            means.fails(self, why.into(), "", true);
         }
         match found {
             Ok(target) => Ok(target),
@@ -139,7 +134,7 @@ impl Hint {
                 until_ns: 0,
             }),
             Err(Unfit::NotYet(why)) => {
-                means.fails(&self.qp, party, why, AGAIN, true);
+                means.fails(self, why, AGAIN, true);
                 Err(Stage::Waits {
                     tries: tries.saturating_add(1),
                     until_ns: monotonic() + rest_ns(tries - TRIES),
@@ -147,12 +142,12 @@ impl Hint {
             }
             Err(Unfit::Silent) => {
                 let why = "its memory does not answer: a page or the lock of it keeps who reads it waiting";
-                means.fails(&self.qp, party, why.into(), AGAIN, true);
+                means.fails(self, why.into(), AGAIN, true);
                 let until_ns = means.questions.was_late(party.process);
                 Err(Stage::Waits { tries, until_ns })
             }
             Err(Unfit::Never(why)) => {
-                means.fails(&self.qp, party, why, "", false);
+                means.fails(self, why, "", false);
                 Err(Stage::Over)
             }
         }
@@ -212,7 +207,7 @@ impl Hint {
                     return Err(match why {
                         NotAttached::Full(full) => self.no_room(full, means),
                         NotAttached::Refused(obstacle) => {
-                            means.refuse(&self.qp, party, obstacle, false);
+                            means.refuse(self, obstacle, false);
                             Stage::Over
                         }
                     });
@@ -221,7 +216,7 @@ impl Hint {
         }
         if !attached.sends_are_seen {
             let why = "some of its ibv_wr_* calls share a function or are not in its library's file";
-            means.fails(&self.qp, party, why.into(), "", false);
+            means.fails(self, why.into(), "", false);
         }
         Ok(attached)
     }
@@ -234,7 +229,7 @@ impl Hint {
             Full::All => ("all", MOST_FUNCTIONS),
         };
         let why = format!("{who} queue pairs may use {share} functions, and those of one more do not fit");
-        means.fails(&self.qp, self.party, why, ONE, true);
+        means.fails(self, why, ONE, true);
         Stage::until(monotonic() + HELD_NS)
     }
 }

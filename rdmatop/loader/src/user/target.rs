@@ -8,6 +8,7 @@ use std::{
 use super::{
     hooks::{Function, GIVE},
     probed::{Party, Process},
+    stages::Hint,
 };
 use rdmatop_base::order::Gather as _;
 use rdmatop_sources::uprobes::{
@@ -64,13 +65,6 @@ pub(super) enum Unfit {
     Silent,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Program {
-    pub(super) party: Party,
-    pub(super) handle: u64,
-    pub(super) qpn: u32,
-}
-
 /// What answers questions about programs: a helper process, and the system's libraries.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
@@ -97,12 +91,12 @@ impl Finder {
     /// completions. `known`: by which numbers a file is known of which functions are probed.
     pub(super) fn of(
         &mut self,
-        program: Program,
+        hint: &Hint,
         ends: bool,
         known: impl Fn(&Opened, &Place) -> Option<Known>,
     ) -> Result<Target, Unfit> {
-        let posts = self.ask(program, ends)?;
-        let process = program.party.process;
+        let posts = self.ask(hint, ends)?;
+        let process = hint.party.process;
         let open = |mapped: &Mapped, place: &Place| self.open(process.pid, posts.user, mapped, place, &known);
         target(process, &posts, open)
     }
@@ -115,14 +109,7 @@ impl Finder {
         mut spent: impl FnMut(Party, u64),
     ) -> Result<Option<u32>, String> {
         let mut all_ns = 0;
-        let ask = |of: Party| {
-            let mut helper = self.helper()?;
-            let answer = helper.lock_is_free(of.process.pid, of.user);
-            if answer.is_ok() {
-                self.helper = Some(helper);
-            }
-            Ok(answer)
-        };
+        let ask = |of: Party| Ok(self.helper()?.lock_is_free(of.process.pid, of.user));
         let held = first_held(owners, LOCKS, ask, |of, took_ns| {
             all_ns += took_ns;
             spent(of, took_ns);
@@ -131,23 +118,19 @@ impl Finder {
         held
     }
 
-    fn helper(&mut self) -> Result<Helper, String> {
+    fn helper(&mut self) -> Result<&mut Helper, String> {
         let failed = |error| format!("cannot read memory of processes: {error}");
-        let start = || Helper::start(Purpose::Posts);
-        self.helper.take().map_or_else(start, Ok).map_err(failed)
+        Helper::kept(&mut self.helper, Purpose::Posts).map_err(failed)
     }
 
-    fn ask(&mut self, program: Program, ends: bool) -> Result<Posts, Unfit> {
-        let mut helper = self.helper().map_err(Unfit::NotYet)?;
+    fn ask(&mut self, hint: &Hint, ends: bool) -> Result<Posts, Unfit> {
+        let helper = self.helper().map_err(Unfit::NotYet)?;
         let asked = Instant::now();
-        let Party { user, process } = program.party;
-        let answer = helper.posts((process.pid, user), program.handle, program.qpn, ends);
+        let Party { user, process } = hint.party;
+        let answer = helper.posts((process.pid, user), hint.handle, hint.qp.qpn, ends);
         self.took_ns = nanos(asked);
         match answer {
-            Ok(said) => {
-                self.helper = Some(helper);
-                said.map_err(Unfit::NotYet)
-            }
+            Ok(said) => said.map_err(Unfit::NotYet),
             Err(Unanswered::Late) => Err(Unfit::Silent),
             Err(Unanswered::Lost) => Err(Unfit::NotYet(LOST.into())),
         }

@@ -7,7 +7,6 @@ use std::{
         Arc, Mutex,
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
-    thread,
     time::Duration,
 };
 
@@ -25,7 +24,7 @@ use super::{
     turns::ROUND_NS,
 };
 use rdmatop_model::cause::{CauseId, Obstacle};
-use rdmatop_sources::{limits, privileges::Raised, uprobes::user};
+use rdmatop_sources::{limits::start_thread, privileges::Raised, uprobes::user};
 
 /// Ends the thread when dropped, without waiting for it.
 pub(super) struct Worker {
@@ -64,8 +63,8 @@ impl Worker {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("uprobes".to_owned()).spawn(run) {
-            locked(&reports).report.off = Some(off(limits::no_thread(&error)));
+        if let Err(obstacle) = start_thread("uprobes", run) {
+            locked(&reports).report.off = Some(off(obstacle));
         }
         Self { _alive: alive }
     }

@@ -1,5 +1,29 @@
 //! `/proc/PID/cgroup` (cgroups(7)): lines of `hierarchy:controllers:path`.
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path},
+};
+
 use rdmatop_base::{text, workload::Workload};
+
+/// The hierarchies that the file lists: number, controllers and path. Version 2 has the number 0 and no
+/// controllers.
+pub fn hierarchies(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
+    raw.split(|b| *b == b'\n').filter_map(|line| {
+        let mut fields = line.splitn(3, |b| *b == b':');
+        Some((fields.next()?, fields.next()?, fields.next()?))
+    })
+}
+
+/// The cgroup of this path and those above it, as directories below the mount of their hierarchy. None in
+/// another cgroup namespace: there the path begins with `..`, and would lead out of the tree.
+pub fn ancestors(path: &[u8]) -> impl Iterator<Item = &Path> {
+    let path = Path::new(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)));
+    let mut parts = path.components();
+    let stays = parts.all(|part| matches!(part, Component::Normal(_)));
+    path.ancestors().filter(move |_| stays)
+}
 
 /// The cgroup of a process, and the job that its path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +56,7 @@ impl Cgroup {
         by_root: impl Fn(&[u8], &[u8]) -> usize,
     ) -> Option<Self> {
         let mut paths: Vec<(&[u8], &[u8])> = Vec::new();
-        for line in raw.split(|b| *b == b'\n') {
-            let mut fields = line.splitn(3, |b| *b == b':');
-            let (Some(hierarchy), Some(controllers), Some(path)) =
-                (fields.next(), fields.next(), fields.next())
-            else {
-                continue;
-            };
+        for (hierarchy, controllers, path) in hierarchies(raw) {
             if hierarchy == b"0" {
                 let removed = path.strip_suffix(b" (deleted)").filter(|_| ended);
                 paths.insert(0, (controllers, removed.unwrap_or(path)));

@@ -79,19 +79,14 @@ impl DetailReader {
         if !self.root.is_live() {
             return Ok(read_part(&self.root, pid, part));
         }
-        let mut helper = match self.helper.take() {
-            Some(helper) => helper,
-            None => Helper::start(Purpose::Details).map_err(|error| Why::NoReader(error.to_string()))?,
-        };
-        let told = helper
+        let helper = Helper::kept(&mut self.helper, Purpose::Details);
+        let helper = helper.map_err(|error| Why::NoReader(error.to_string()))?;
+        helper
             .part(pid, user, part)
             .map_err(|unanswered| match unanswered {
                 Unanswered::Late => Why::Late,
                 Unanswered::Lost => Why::NoReader("the process that reads it has ended".to_owned()),
-            });
-        // Dropping a helper that did not answer kills it.
-        self.helper = told.is_ok().then_some(helper);
-        told
+            })
     }
 }
 

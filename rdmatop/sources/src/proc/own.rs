@@ -8,16 +8,7 @@ use crate::{
     root::{Root, parse_u64},
 };
 
-/// Own CPU time and memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SelfCost {
-    /// User and system time of all threads since the start.
-    pub cpu: Option<Duration>,
-    /// Resident memory in bytes.
-    pub rss: Option<u64>,
-}
-
-/// Reads them at little cost: a clock and a file that stays open.
+/// Reads own CPU time and memory at little cost: a clock and a file that stays open.
 #[derive(Debug)]
 pub struct SelfMeter {
     statm: Option<File>,
@@ -31,13 +22,11 @@ impl SelfMeter {
         }
     }
 
-    /// The present use.
-    pub fn read(&self) -> SelfCost {
-        SelfCost {
-            // All threads, also those that have ended, to the nanosecond.
-            cpu: Some(Duration::from_nanos(clock::read(ClockId::ProcessCPUTime))),
-            rss: self.statm.as_ref().and_then(resident),
-        }
+    /// User and system time since the start, to the nanosecond, of all threads, also those that have ended;
+    /// and resident memory in bytes.
+    pub fn read(&self) -> (Duration, Option<u64>) {
+        let cpu = Duration::from_nanos(clock::read(ClockId::ProcessCPUTime));
+        (cpu, self.statm.as_ref().and_then(resident))
     }
 }
 
@@ -83,7 +72,7 @@ mod tests {
         let fake = Fake::new();
         fake.proc("self/statm", "5000 512 100 1 0 200 0\n");
         fake.proc("self/auxv", auxv(&[(6, 4096), (17, 100), (0, 0)]));
-        let rss = SelfMeter::new(&fake.root()).read().rss;
+        let (_, rss) = SelfMeter::new(&fake.root()).read();
         assert_eq!(rss, Some(512 * rustix::param::page_size() as u64));
         assert_eq!(clock_ticks(&fake.root()), Some(100));
         fake.proc("self/auxv", auxv(&[(6, 4096), (17, 0)]));
@@ -93,10 +82,10 @@ mod tests {
     #[test]
     fn the_running_test_knows_its_cost() {
         let meter = SelfMeter::new(&Root::default());
-        let first = meter.read();
-        assert!(first.rss.is_some_and(|rss| rss > 100_000), "{first:?}");
-        while meter.read().cpu == first.cpu {}
-        assert!(meter.read().cpu > first.cpu);
+        let (first, rss) = meter.read();
+        assert!(rss.is_some_and(|rss| rss > 100_000), "{rss:?}");
+        while meter.read().0 == first {}
+        assert!(meter.read().0 > first);
     }
 
     proptest! {

@@ -22,6 +22,8 @@ pub struct Status {
     pub groups: Vec<u32>,
     /// Effective capabilities, as bits of capabilities(7).
     pub cap_eff: Option<u64>,
+    /// Signals that it ignores: bit 0 is SIGHUP.
+    pub ignored: Option<u64>,
     /// Memory that drivers hold for it, bytes (`mm->pinned_vm`): what `ib_umem_get` compares with the limit
     /// of locked memory.
     pub pinned: Option<u64>,
@@ -30,7 +32,7 @@ pub struct Status {
 impl Status {
     /// The file is read up to here, bytes. A process may have 65,536 groups (`NGROUPS_MAX`) of at most eleven
     /// bytes each, which its user chooses in a user namespace, and the kernel writes them before most lines.
-    pub const LIMIT: usize = 1 << 20;
+    const LIMIT: usize = 1 << 20;
 
     /// Reads the file of a process or thread by its directory in /proc; `None` when it has ended, or the file
     /// is not readable.
@@ -60,6 +62,7 @@ impl Status {
                 }
                 b"Gid" => out.groups.extend(small(words.nth(3))),
                 b"Groups" => out.groups.extend(words.filter_map(|word| small(Some(word)))),
+                b"SigIgn" => out.ignored = words.next().and_then(hex),
                 b"CapEff" => out.cap_eff = words.next().and_then(hex),
                 b"VmPin" => {
                     let kib = words.next().and_then(parse_u64);

@@ -209,8 +209,16 @@ fn of_tests(test: &str) -> Command {
 }
 
 impl Helper {
-    /// Starts a helper.
-    pub fn start(purpose: Purpose) -> io::Result<Self> {
+    /// The helper that is kept, or a new one, because one that did not answer was killed.
+    pub fn kept(kept: &mut Option<Self>, purpose: Purpose) -> io::Result<&mut Self> {
+        let helper = match kept.take().filter(|helper| helper.child.is_some()) {
+            Some(helper) => helper,
+            None => Self::start(purpose)?,
+        };
+        Ok(kept.insert(helper))
+    }
+
+    fn start(purpose: Purpose) -> io::Result<Self> {
         let command = program()?;
         // The rights of a thread pass to its children where they are ambient; those of root do so anyway.
         let _rights = Raised::for_helper();

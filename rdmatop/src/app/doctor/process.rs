@@ -8,7 +8,11 @@ use rdmatop_doctor::MEMLOCK_WARN;
 use rdmatop_doctor::facts::{Process, RdmaLimit, Reading, Sharers};
 use rdmatop_sources::{
     foreign::{Refusal, Tree},
-    proc::{Status, locked, mapped, read_cgroup, relevant, sharers},
+    proc::{
+        Status,
+        cgroup::{ancestors, hierarchies},
+        locked, mapped, read_cgroup, relevant, sharers,
+    },
     root::Root,
 };
 
@@ -213,11 +217,7 @@ fn rdma_limits(root: &Root, dir: &Path) -> Reading<Vec<RdmaLimit>> {
 /// The limits of the cgroups that a process's `cgroup` file lists.
 pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
     let mut found = Vec::new();
-    for line in raw.split(|byte| *byte == b'\n') {
-        let mut fields = line.splitn(3, |byte| *byte == b':');
-        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
+    for (_, controllers, path) in hierarchies(raw) {
         let base = if controllers.is_empty() {
             root.sys("fs/cgroup")
         } else if controllers
@@ -234,15 +234,7 @@ pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
 }
 
 fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
-    let path = std::ffi::OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path));
-    // In another cgroup namespace the path begins with `..` and would lead out of the tree.
-    if Path::new(path)
-        .components()
-        .any(|part| !matches!(part, std::path::Component::Normal(_)))
-    {
-        return;
-    }
-    for cgroup in Path::new(path).ancestors() {
+    for cgroup in ancestors(path) {
         let dir = base.join(cgroup);
         let Some(max) = root.bytes(&dir.join("rdma.max"), 4096) else {
             continue;

@@ -24,11 +24,11 @@ use self::{
     round::Round,
     schedule::Subject,
 };
-use crate::app::source::{Polled, Wants};
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::Input,
 };
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{
     clock::now,
     kernel_log::KernelLog,

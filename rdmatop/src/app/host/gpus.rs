@@ -1,7 +1,7 @@
 //! How busy GPUs are.
 
-use crate::app::source::{Polled, Wants};
 use rdmatop_model::input::Input;
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{gpu::Gpus, root::Root};
 
 /// Asks the GPUs that the driver lists under `root` now, where counters are wanted.

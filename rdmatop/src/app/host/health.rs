@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::Advice;
-use crate::app::source::{Polled, Wants};
 use rdmatop_model::input::{HealthSample, HostFacts, Input};
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{proc::SelfMeter, root::Root};
 
 /// Reports health once a round. `advice` is what is missing on this machine.
@@ -30,10 +30,10 @@ pub fn health(root: &Root, mut advice: Advice) -> impl Polled + use<> {
             sample.notes = advice.notes().to_vec().into();
         }
         let asked = Instant::now();
-        let cost = meter.read();
-        let now = cost.cpu.map(|cpu| (asked + asked.elapsed() / 2, cpu));
-        sample.self_cpu = share(std::mem::replace(&mut before, now), now);
-        sample.self_rss = cost.rss;
+        let (cpu, rss) = meter.read();
+        let now = (asked + asked.elapsed() / 2, cpu);
+        sample.self_cpu = before.replace(now).and_then(|before| share(before, now));
+        sample.self_rss = rss;
         sample.host.uptime_s = uptime_s.map(|at_start| at_start + started.elapsed().as_secs());
         out(Input::Health(Box::new(sample.clone())));
     };
@@ -41,11 +41,10 @@ pub fn health(root: &Root, mut advice: Advice) -> impl Polled + use<> {
 }
 
 /// A time and the CPU time that was spent until then.
-type Spent = Option<(Instant, Duration)>;
+type Spent = (Instant, Duration);
 
 /// CPU time since the round before, as a fraction of one core.
-fn share(before: Spent, now: Spent) -> Option<f64> {
-    let ((before, spent), (now, cpu)) = (before?, now?);
+fn share((before, spent): Spent, (now, cpu): Spent) -> Option<f64> {
     let wall = now.duration_since(before).as_secs_f64();
     let used = cpu.checked_sub(spent)?.as_secs_f64();
     (wall > 0.0).then(|| used / wall)

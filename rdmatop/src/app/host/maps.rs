@@ -1,9 +1,9 @@
 //! The maps of the eBPF session, once a round.
 
-use crate::app::source::{Polled, Wants};
 use rdmatop_loader::MapSweep;
 use rdmatop_model::input::{Input, Skipped};
 use rdmatop_sources::clock::now;
+use rdmatop_sources::seam::{Polled, Wants};
 
 /// Reads losses and counters through `sweep`, which the manager fills.
 pub fn maps(sweep: MapSweep) -> impl Polled {
@@ -32,11 +32,7 @@ pub fn maps(sweep: MapSweep) -> impl Polled {
         {
             out(Input::Verbs(Box::new(verbs)));
         }
-        if wants.is_sample()
-            && let Some(seen) = sweep.seen(now().mono_ns)
-        {
-            out(Input::Seen(seen));
-        }
+        tell_seen(&sweep, wants, out);
         if wants.last {
             // After the counts: any skip that a count lacks had happened before the count was read.
             tell_losses(&sweep, out);
@@ -60,15 +56,18 @@ fn tell_losses(sweep: &MapSweep, out: &mut dyn FnMut(Input)) {
     out(Input::Losses(sweep.losses()));
 }
 
+/// Sends what SoftRoCE's programs have seen.
+fn tell_seen(sweep: &MapSweep, wants: &Wants, out: &mut dyn FnMut(Input)) {
+    if wants.is_sample()
+        && let Some(seen) = sweep.seen(now().mono_ns)
+    {
+        out(Input::Seen(seen));
+    }
+}
+
 /// Reads what SoftRoCE's programs have seen, before the devices are read; [`maps`] reads it again after
 /// that. The driver's counters, read in between, can be compared with both.
 pub fn seen(sweep: MapSweep) -> impl Polled {
-    let poll = move |wants: &Wants, out: &mut dyn FnMut(Input)| {
-        if wants.is_sample()
-            && let Some(seen) = sweep.seen(now().mono_ns)
-        {
-            out(Input::Seen(seen));
-        }
-    };
+    let poll = move |wants: &Wants, out: &mut dyn FnMut(Input)| tell_seen(&sweep, wants, out);
     ("what SoftRoCE's programs have seen", poll)
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::processes::{Search, SharedDetails};
-use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::{text, turns::in_turn};
 use rdmatop_model::input::{Input, OpenersSample, ProcessFacts};
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{
     clock,
     openers::openers,

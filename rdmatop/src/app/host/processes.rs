@@ -10,10 +10,7 @@ use rustix::time::ClockId;
 
 use super::{limits::Limits, mappings::Mappings};
 
-use crate::app::{
-    patience::stretched,
-    source::{Polled, Wants},
-};
+use crate::app::patience::stretched;
 use rdmatop_model::{
     cause::Cause,
     input::{Input, MappingCount, ProcessFacts},
@@ -25,6 +22,7 @@ use rdmatop_sources::{
         lives, locked::locked, read_basic, start_offset,
     },
     root::Root,
+    seam::{Polled, Wants},
 };
 
 /// How long a round waits for details of new processes.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::processes::{Search, SharedDetails};
-use crate::app::source::{Polled, Wants};
 use rdmatop_base::order::Gather as _;
 use rdmatop_model::input::{Input, ProcessFacts};
+use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{
     clock,
     proc::{Part, ProcKey},

@@ -1,13 +1,13 @@
 //! The pump between a made-up machine and a view.
 
 use super::*;
-use crate::app::source::Polled;
 use crate::app::testkit::{Fake, devices};
 use rdmatop_common::{
     counters::{VerbErrorKey, VerbKey, VerbStats},
     verb,
 };
 use rdmatop_model::input::{EbpfState, QpReading, QpsSample, VerbsSample};
+use rdmatop_sources::seam::Polled;
 use zerocopy::FromZeros as _;
 
 fn pump(source: Fake, filter: Filter) -> Pump {
@@ -273,7 +273,7 @@ async fn a_report_reaches_engine_and_mode_and_has_the_machine_looked_at_again() 
     let start = |feed: Feed| feed.offer(programs(true)).unwrap();
     let sources = Sources {
         polled: vec![Box::new(source)],
-        pushing: Some(crate::app::source::Pushing {
+        pushing: Some(rdmatop_sources::seam::Pushing {
             start: Box::new(start),
             stop: Box::new(|| ()),
         }),
@@ -323,9 +323,9 @@ async fn a_trace_reads_devices_often_until_it_is_in_step_then_rarely() {
 
 #[tokio::test]
 async fn lines_that_the_writer_refuses_at_the_end_are_counted() {
-    use crate::app::source::Pushing;
     use crate::app::writer::Format;
     use rdmatop_common::event::{ObjectRecord, Record, kind};
+    use rdmatop_sources::seam::Pushing;
     use zerocopy::FromZeros;
     let start = move |feed: Feed| {
         std::thread::spawn(move || {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{job::DeviceAnswer, present::Present};
-use crate::app::source::Wants;
 use rdmatop_model::{
     cause::Cause,
     input::{
         CountersSample, DeviceGroups, DeviceReading, DevicesSample, Input, PathReading, PsnReading, QpsSample,
     },
 };
+use rdmatop_sources::seam::Wants;
 
 /// A round, or the answers that arrived late before it.
 #[derive(Default)]

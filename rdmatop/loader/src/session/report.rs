@@ -1,6 +1,10 @@
-//! What the manager reports about its sessions.
+//! What is reported about a session.
 
-use crate::session::Session;
+use super::Session;
+use crate::{
+    attach::pinned,
+    plan::{self, Outcome},
+};
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns, Obstacle},
     input::{EbpfReport, EbpfState, Input},
@@ -14,23 +18,26 @@ pub fn not_started(obstacle: Obstacle) -> Input {
     }))
 }
 
-/// The report of a session that counts.
-pub(crate) fn on(session: &Session, anew: bool) -> Input {
-    let pinned = session.pinned();
-    let mut notes = session.unseen().to_vec();
-    notes.extend(pins(&pinned));
-    notes.extend(anew.then(gap));
-    Input::Ebpf(Box::new(EbpfReport {
-        state: EbpfState::On {
-            datapaths: session.datapaths().clone(),
-        },
-        probes: session.verdicts().into(),
-        notes,
-        programs: session.attached(),
-        pinned: pinned.into_iter().map(str::to_owned).collect(),
-        follows_qps: session.follows_qps(),
-        anew,
-    }))
+impl Session {
+    /// The report of a session that counts; with `anew`, in the place of another one.
+    pub(crate) fn report(&self, anew: bool) -> Input {
+        let pinned = pinned(&self.programs);
+        let mut notes = self.unseen.clone();
+        notes.extend(pins(&pinned));
+        notes.extend(anew.then(gap));
+        let probes: Vec<_> = self.outcomes.iter().map(Outcome::shown).collect();
+        Input::Ebpf(Box::new(EbpfReport {
+            state: EbpfState::On {
+                datapaths: self.datapaths.clone(),
+            },
+            probes: probes.into(),
+            notes,
+            programs: self.attached(),
+            pinned: pinned.into_iter().map(str::to_owned).collect(),
+            follows_qps: plan::follows_qps(&self.outcomes),
+            anew,
+        }))
+    }
 }
 
 /// The note that fentry pins modules; `None` if no module is pinned.
