@@ -87,8 +87,7 @@ impl Layout {
         // When room is short the last line goes last: it shows how to leave.
         let footer = u16::from(height > 1);
         out.header = cut(if small { 1 } else { 2 });
-        let ports = &state.snapshot.ports;
-        if height >= ROOMY && (ports.len() > 1 || ports.iter().any(|port| port.bond.is_some())) {
+        if height >= ROOMY && has_rails(state) {
             out.rails = cut(2);
         }
         if height >= TALL {
@@ -239,6 +238,12 @@ pub fn banner_lines(state: &State, width: u16, most: u16) -> Vec<String> {
     lines
 }
 
+/// Whether there is more than one link to set side by side.
+fn has_rails(state: &State) -> bool {
+    let ports = &state.snapshot.ports;
+    ports.len() > 1 || ports.iter().any(|port| port.bond.is_some())
+}
+
 /// Whether a tab's table has numbers, whose signs the legend explains.
 pub fn has_numbers(tab: Tab) -> bool {
     matches!(tab, Tab::Processes | Tab::Qps | Tab::Devices | Tab::Verbs)
@@ -253,7 +258,7 @@ fn most_lines(state: &State) -> usize {
         (true, 4),
         (height >= SMALL, 1),
         (height >= ROOMY, 1),
-        (height >= ROOMY && snapshot.ports.len() > 1, 2),
+        (height >= ROOMY && has_rails(state), 2),
         (height >= TALL, 6),
         (!snapshot.health.notes.is_empty(), 2),
     ];
