@@ -19,8 +19,8 @@ use crate::text;
 /// * one with white space: a view breaks its lines there, and the pasted word would be another one;
 /// * one that was made safe to print ([`text::sanitize`]) is not the real name, so the command would act on
 ///   something else;
-/// * one with `'`, `!` or a backslash, except those of systemd's names (`\x2d`): in single quotes sh, fish and csh
-///   read these differently.
+/// * one with `'`, `!` or a backslash, except those of systemd's names (`\x2d`): in single quotes sh, fish
+///   and csh read these differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellWord {
     word: Cow<'static, str>,
@@ -142,8 +142,8 @@ impl NextStep {
         Self(Cow::Owned(text))
     }
 
-    /// `sentence`, which has no full stop, and behind it this step. Only a step with a capital letter is a sentence
-    /// of its own: many begin with a command.
+    /// `sentence`, which has no full stop, and behind it this step. Only a step with a capital letter is a
+    /// sentence of its own: many begin with a command.
     pub fn after(&self, sentence: &str) -> String {
         match self.chars().next() {
             None => format!("{sentence}."),

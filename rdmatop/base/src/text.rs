@@ -110,8 +110,8 @@ pub fn cut_columns(s: &str, columns: usize) -> &str {
     s
 }
 
-/// Terminal columns of `s`, the sum of its characters': East Asian wide ones take two. What a terminal may join
-/// [`sanitize`] has escaped.
+/// Terminal columns of `s`, the sum of its characters': East Asian wide ones take two. What a terminal may
+/// join [`sanitize`] has escaped.
 pub fn width(s: &str) -> usize {
     // Nearly every text is ASCII that prints; the tables of scripts cost a look-up for each character.
     if is_plain(s) {

@@ -82,7 +82,8 @@ pub(super) fn try_all(arch: Arch, out: &Path, work: &Path, epoch: u64) -> Result
     bail!("the package for {} failed in {}", arch.name(), failed.join(", "))
 }
 
-/// Has the kernel start QEMU for programs of another machine, in whatever root directory, until it is dropped.
+/// Has the kernel start QEMU for programs of another machine, in whatever root directory, until it is
+/// dropped.
 struct Emulation(PathBuf);
 
 impl Emulation {
@@ -100,7 +101,8 @@ impl Emulation {
             Arch::X86_64 => r"\x3e",
             Arch::Aarch64 => r"\xb7",
         };
-        // An ELF file of 64 bits and little endian, a program (ET_EXEC 2, ET_DYN 3), and the machine's number.
+        // An ELF file of 64 bits and little endian, a program (ET_EXEC 2, ET_DYN 3), and the machine's
+        // number.
         let (magic, mask) = (
             format!(r"\x7fELF\x02\x01\x01{}\x02\x00{number}\x00", r"\x00".repeat(9)),
             format!(r"{}\x00{}\xfe\xff\xff\xff", r"\xff".repeat(7), r"\xff".repeat(8)),

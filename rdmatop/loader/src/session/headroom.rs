@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_another_cgroup_namespace_leads_to_no_file_outside_of_the_tree() {
+    fn a_path_of_another_cgroup_namespace_leads_to_no_file_outside() {
         let (_dir, root) = machine(
             "0::/../pod\n",
             &[

@@ -24,10 +24,11 @@ use rdmatop_model::input::{HwCountersReport, HwPort};
 const LIST_EVERY: Duration = Duration::from_secs(10);
 /// How long the end of rdmatop waits for a change that a thread is making.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What is done about a change that could not be taken back.
-/// What the command that ends the mode leaves (`rdma_counter_set_auto_mode`: manual mode while there are counters).
+/// What the command that ends the mode leaves: manual mode while there are counters
+/// (`rdma_counter_set_auto_mode`).
 const BOUND: &str = "queue pairs that are bound stay so until they end";
 
+/// What is done about a change that could not be taken back.
 const AGAIN: &str = "it is tried again at the next start as root";
 /// No device has so many.
 const MOST_PORTS: u32 = 64;

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 /// The largest number of libraries. A process has some dozens; it can map sixty-five thousand files with such
 /// names.
 const MOST: usize = 128;
-/// The largest number of bytes of a library's name. The kernel allows 255, and each may take four when it is printed.
+/// The largest number of bytes of a library's name. The kernel allows 255, and each may take four when it is
+/// printed.
 const NAME_LIMIT: usize = 64;
 
 /// Library names up to `.so`, or their first part where plugins and versions follow (`libnccl-net-ofi.so`).

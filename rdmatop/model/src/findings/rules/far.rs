@@ -29,8 +29,8 @@ struct PortDistance<'a> {
     bytes_per_s: f64,
 }
 
-/// The ACTIVE ports of a port's driver, link layer and rate: another port may be of another network. `None` where
-/// the distance or the bytes of one are not known.
+/// The ACTIVE ports of a port's driver, link layer and rate: another port may be of another network. `None`
+/// where the distance or the bytes of one are not known.
 fn seen<'a>(ctx: &RuleContext<'a>, gpu: &GpuPlace, first: &PortRow) -> Option<Vec<PortDistance<'a>>> {
     let driver = ctx.driver(first)?;
     let alike = ctx.active_ports().filter(|port| {

@@ -44,7 +44,8 @@ pub(super) fn loss(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     }
     let users = ctx.carried(port);
     let (place, rate, share) = (name(port), words::per_s(again), again / sent);
-    // EFA's `retrans_timeout_events` are changes of the path, not rounds, and SRD repeats no more than what is lost.
+    // EFA's `retrans_timeout_events` are changes of the path, not rounds, and SRD repeats no more than what
+    // is lost.
     let srd = ctx.driver(port) == Some("efa");
     // A receiver that gets a packet too early asks for the one before it, as if that were lost, and then
     // gets it twice.

@@ -49,7 +49,8 @@ fn slower(ctx: &RuleContext<'_>, ports: &[&PortRow], port: &PortRow) -> Option<F
     let both = |row: &&ProcessRow| fast.iter().filter(|name| row.devices.contains(name)).count() >= 2;
     let user = ctx.users(&port.device).find(both)?;
     let at_best = fast.len();
-    // UCX has a QP on each port that it finds, so one of another network is used only if it carries something.
+    // UCX has a QP on each port that it finds, so one of another network is used only if it carries
+    // something.
     let most = ports.iter().filter_map(|port| carries(port)).fold(0.0, f64::max);
     let is_idle = carries(port).is_some_and(|bytes| bytes < ctx.limits.idle_share * most);
     if at_best * 2 <= ports.len() || is_idle {
@@ -351,8 +352,8 @@ fn computes(row: &ProcessRow) -> bool {
     is_collective(row) || has_one_of(row, &["libcuda"])
 }
 
-/// On how many GPUs the job of a process computes here, as far as that is known; `None` if this process does not
-/// compute on one GPU, or if that is not known.
+/// On how many GPUs the job of a process computes here, as far as that is known; `None` if this process does
+/// not compute on one GPU, or if that is not known.
 fn gpus_of_job(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<usize> {
     let Some([_]) = row.gpus.as_deref() else {
         return None;
