@@ -8,13 +8,12 @@ use super::loss::Peers;
 use super::{RuleContext, growing, qps};
 use crate::cause::CauseId;
 use crate::facts::{Facts, NamedCounter, PortRow, ProcessRow, QpRow};
-use crate::findings::{About, Finding, FindingId, Severity, words};
+use crate::findings::{About, Finding, FindingId, S, Severity, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::step;
 
-const S: u64 = 1_000_000_000;
 /// A QP is seen in ERR at most this long before or after its port's counter is seen to rise, ns: both are
 /// asked for each second or two.
 const NEAR_NS: u64 = 5 * S;
