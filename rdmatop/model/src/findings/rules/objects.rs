@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::RuleContext;
-use crate::cause::{CauseId, Concerns};
+use crate::cause::CauseId;
 use crate::facts::{DeviceRow, DeviceState, Mappings, ProcessRow, QpRow};
 use crate::findings::{About, Finding, FindingId, S, words};
 use rdmatop_base::step::step;
@@ -62,10 +62,7 @@ pub(super) fn removal(ctx: &RuleContext<'_>, device: &DeviceRow) -> Option<Findi
         return None;
     }
     // The source that saw it has looked for the processes that have the device open.
-    let mut notes = ctx.facts.health.notes.iter();
-    let concerns = Concerns::Device(device.name.to_string());
-    let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
-    let (verdict, next) = match note {
+    let (verdict, next) = match ctx.facts.health.note_of(CauseId::RemovalWaits, &device.name) {
         Some(note) => (format!("{}: {}", note.what, note.why), note.remedy.clone()),
         None => (
             format!(

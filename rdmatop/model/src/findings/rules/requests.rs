@@ -184,9 +184,8 @@ impl Failed {
         let all: Vec<_> = qps.iter().map(near).collect();
         let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
         let (_, port, status, rise) = nearest.copied()?;
-        let mut notes = ctx.facts.health.notes.iter();
         // The NIC counts for other PID namespaces too, of which no QP is listed here.
-        let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
+        let are_all_listed = ctx.facts.health.note(CauseId::PidNamespace).is_none();
         let is_alike = |found: Option<(_, _, _, _)>| found.is_some_and(|(_, _, other, _)| other == status);
         Some(Reason {
             status,
