@@ -110,6 +110,14 @@ pub fn raise(cgroup: Option<&str>) -> NextStep {
     )
 }
 
+/// What an RDMA cgroup counts under the name of a resource.
+pub fn counted_as(resource: &str) -> &'static str {
+    match resource {
+        "hca_handle" => "device handles",
+        _ => "RDMA objects",
+    }
+}
+
 /// The command that ends an RDMA limit of a cgroup.
 pub fn without_rdma_limit(device: &str, resource: &str, cgroup: &str) -> NextStep {
     step!(

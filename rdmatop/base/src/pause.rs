@@ -82,6 +82,13 @@ pub fn meaning(name: &str) -> Option<Meaning> {
     None
 }
 
+/// `priority 3`, or `priorities 3, 4`.
+pub fn list(priorities: &[u8]) -> String {
+    let all: Vec<String> = priorities.iter().map(u8::to_string).collect();
+    let word = if all.len() == 1 { "priority" } else { "priorities" };
+    format!("{word} {}", all.join(", "))
+}
+
 /// What follows in a name behind a pattern with this word for `W`; `None` when the name begins otherwise.
 fn rest<'a>(pattern: &str, word: &str, name: &'a str) -> Option<&'a str> {
     match pattern.split_once('W') {

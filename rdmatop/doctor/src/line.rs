@@ -213,14 +213,22 @@ impl Report {
         self.lines.iter().filter(|line| line.status == status).count()
     }
 
+    /// The worst status of a line, of which one that was skipped is as one that passed.
+    pub(super) fn status(&self) -> Status {
+        let worst = self.lines.iter().map(|line| line.status).max();
+        worst
+            .filter(|status| *status != Status::Skip)
+            .unwrap_or(Status::Pass)
+    }
+
     /// The exit code: 0, 1 with warnings, 2 with failures, 3 where neither is there and a check could not be
     /// made.
     pub fn code(&self) -> u8 {
-        match self.lines.iter().map(|line| line.status).max() {
-            Some(Status::Fail) => 2,
-            Some(Status::Warn) => 1,
-            Some(Status::Unknown) => 3,
-            Some(Status::Skip | Status::Pass) | None => 0,
+        match self.status() {
+            Status::Fail => 2,
+            Status::Warn => 1,
+            Status::Unknown => 3,
+            Status::Skip | Status::Pass => 0,
         }
     }
 

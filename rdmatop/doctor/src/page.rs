@@ -111,16 +111,10 @@ pub fn json(facts: &Facts, report: &Report) -> serde_json::Result<String> {
         lines: &'a [Line],
         not_applicable: &'a [&'static str],
     }
-    let status = match report.code() {
-        0 => Status::Pass,
-        1 => Status::Warn,
-        3 => Status::Unknown,
-        _ => Status::Fail,
-    };
     serde_json::to_string(&Document {
         schema: rdmatop_model::snapshot::SCHEMA,
         verdict: &report.verdict(),
-        status,
+        status: report.status(),
         host: facts.host.name.as_deref(),
         kernel: facts.host.kernel.as_deref(),
         root: facts.host.root,

@@ -45,6 +45,12 @@ impl Facts {
         all.filter(|device| !device.late && !device.dangling)
     }
 
+    /// Whether the machine has a device that RDMA libraries would use by themselves: EFA is none.
+    pub(super) fn has_verbs_nic(&self) -> bool {
+        self.answering()
+            .any(|device| device.driver.as_deref() != Some("efa"))
+    }
+
     pub(super) fn hardware(&self) -> impl Iterator<Item = &Device> {
         self.answering().filter(|device| !device.software)
     }
@@ -84,6 +90,13 @@ impl Device {
 impl Port {
     pub(super) fn is_infiniband(&self) -> bool {
         self.link_layer.as_deref() == Some("InfiniBand")
+    }
+
+    /// Whether its interface is switched off.
+    pub(super) fn is_off(&self) -> bool {
+        self.netdev
+            .as_ref()
+            .is_some_and(|netdev| netdev.up == Some(false))
     }
 
     /// Whether traffic can pass.

@@ -75,14 +75,13 @@ fn device_rate(live: &LiveProcess, now: &Now) -> Option<f64> {
     (!all.is_empty()).then(|| all.iter().sum())
 }
 
-fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
-    let all: BTreeSet<&str> = all.gather();
+fn names<T: Ord + ToString>(all: impl IntoIterator<Item = T>) -> String {
+    let all: BTreeSet<T> = all.into_iter().gather();
     text::names(all)
 }
 
 fn pids<'a>(all: impl Iterator<Item = &'a LiveProcess>) -> String {
-    let all: Vec<String> = all.map(|live| live.pid.to_string()).collect();
-    names(all.iter().map(String::as_str))
+    names(all.map(|live| live.pid.to_string()))
 }
 
 /// The lines; differences between log and life come first.
@@ -121,7 +120,7 @@ fn ended_ranks(now: &Now, out: &mut Vec<Comparison>) {
     if !all.is_empty() {
         let line = format!(
             "PID {} of the log has ended, and of the others {} run on: a collective waits for every rank",
-            names(all.iter().map(String::as_str)),
+            names(all),
             now.processes.len() - during.len()
         );
         push(out, Agreement::Differs, "rank-gone", line);
@@ -188,7 +187,7 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
     if !missing.is_empty() {
         let line = format!(
             "The log has connections on {}, and this machine has no such device now",
-            names(missing.into_iter())
+            names(missing)
         );
         push(out, Agreement::Differs, "nic-gone", line);
     }
@@ -200,7 +199,7 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
     if !down.is_empty() {
         let line = format!(
             "The log has connections on {}, and its port is not ACTIVE now",
-            names(down.into_iter())
+            names(down)
         );
         push(out, Agreement::Differs, "port-down", line);
     }
@@ -217,7 +216,7 @@ fn compare_devices(report: &Report, now: &Now, lives: &[&LiveProcess], out: &mut
                     .copied()
                     .filter(|live| live.devices.iter().any(|name| others.contains(&**name)))
             ),
-            names(others.into_iter())
+            names(others)
         );
         push(out, Agreement::Differs, "other-nic", line);
     }

@@ -17,17 +17,11 @@ use rdmatop_base::order::{Gather as _, Ordered as _};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CommunicatorKey {
     Id(u64),
-    /// Communicator of which it is a part, number of parts made before, color, number of ranks.
-    Part(Parent, u64, i64, u32),
+    /// Communicator of which it is a part if that is known, number of parts made before, color, number of
+    /// ranks.
+    Part(Option<u64>, u64, i64, u32),
     /// Number of ranks; and the number of the host if one host has all of them.
     Unnamed(u32, Option<usize>),
-}
-
-/// The communicator that a part was made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Parent {
-    Id(u64),
-    Unknown,
 }
 
 /// Ranks that know each other: the largest of the communicators that share processes makes the job.
@@ -227,8 +221,7 @@ fn key(member: &Member, ids: &BTreeMap<u64, u64>, alone: Option<usize>) -> Commu
     match (member.id, member.part_of) {
         (Some(id), _) => CommunicatorKey::Id(id),
         (None, Some((parent, count, color))) => {
-            let parent = ids.get(&parent).map_or(Parent::Unknown, |id| Parent::Id(*id));
-            CommunicatorKey::Part(parent, count, color, member.ranks)
+            CommunicatorKey::Part(ids.get(&parent).copied(), count, color, member.ranks)
         }
         (None, None) => CommunicatorKey::Unnamed(member.ranks, alone),
     }

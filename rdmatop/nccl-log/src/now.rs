@@ -17,7 +17,7 @@ use rdmatop_base::text;
 use rdmatop_model::{
     cause::{Cause, CauseId},
     ib::{PortState, QpState},
-    snapshot::{PortRow, ProcessRow, Quantity, Snapshot, TcpTraffic},
+    snapshot::{PortRow, ProcessRow, QpRow, Quantity, Snapshot, TcpTraffic},
     value::{Counter, Known},
 };
 
@@ -180,8 +180,7 @@ impl Now {
             ports: ports(report, &processes, snapshot),
             absent: absent(report, found),
             processes,
-            comparisons: Vec::new(),
-            missing: Vec::new(),
+            ..Self::default()
         };
         now.comparisons = super::compare::compare(report, &now);
         now.missing = missing(&now, &lives, snapshot);
@@ -249,16 +248,16 @@ impl<'a> Rows<'a> {
                 by_pid.insert(pid, row);
             }
         }
-        for qp in snapshot.qps.iter().filter(|qp| !qp.exited && is_error(qp.state)) {
+        let is_dead = |qp: &&Arc<QpRow>| !qp.exited && qp.state == Some(QpState::ERR);
+        for qp in snapshot.qps.iter().filter(is_dead) {
             if let Some(uid) = qp.process_uid {
                 *dead.entry(uid).or_default() += 1;
             }
         }
-        let complete = snapshot.health.errors.is_empty();
         Self {
             by_pid,
             dead,
-            complete,
+            complete: snapshot.health.errors.is_empty(),
         }
     }
 }
@@ -295,10 +294,6 @@ fn live(
         tcp: row.and_then(|row| row.tcp.clone()),
         same_network: candidate.other_network == Some(false),
     }
-}
-
-fn is_error(state: Option<QpState>) -> bool {
-    state.is_some_and(|state| state.name() == Some("ERR"))
 }
 
 /// Devices, each with the ports that the log names; an empty set means any port.
@@ -384,11 +379,7 @@ fn missing(now: &Now, lives: &[(&IdentifiedProcess, &Candidate, Proof)], snapsho
         .any(|one| any_unknown(one) && !one.devices.is_empty())
     {
         // The note about missing rights comes before what follows from them for a device.
-        let rights = snapshot
-            .health
-            .notes
-            .iter()
-            .find(|note| note.id == CauseId::NoCapability);
+        let rights = snapshot.health.note(CauseId::NoCapability);
         out.extend(rights.map(Cause::line));
         let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for one in snapshot.judgement.unobserved.iter().filter(|_| rights.is_none()) {

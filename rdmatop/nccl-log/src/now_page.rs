@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 use super::{
     now::{Agreement, LivePort, LiveProcess, Now},
-    page::{padded, section, wrapped},
+    page::{item, padded, section, wrapped},
 };
 use rdmatop_base::text;
 use rdmatop_model::{
@@ -34,21 +34,11 @@ pub(super) fn write(out: &mut String, now: &Now) {
     ports(out, now);
     for live in &now.processes {
         if let Some(doubt) = live.proof.doubt() {
-            wrapped(
-                out,
-                "  ",
-                4,
-                &format!("PID {} may be another process: {doubt}", live.pid),
-            );
+            item(out, &format!("PID {} may be another process: {doubt}", live.pid));
         }
     }
     for one in now.absent.iter().take(ROWS) {
-        wrapped(
-            out,
-            "  ",
-            4,
-            &format!("PID {} of the log: {}", one.log_pid, one.why),
-        );
+        item(out, &format!("PID {} of the log: {}", one.log_pid, one.why));
     }
     more(out, now.absent.len(), "processes that are not here");
     for missing in &now.missing {
@@ -68,7 +58,7 @@ fn absent_only(out: &mut String, now: &Now) {
             first.log_pid, first.why
         ),
     };
-    wrapped(out, "  ", 4, &line);
+    item(out, &line);
 }
 
 fn more(out: &mut String, count: usize, what: &str) {

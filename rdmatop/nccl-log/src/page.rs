@@ -35,13 +35,13 @@ pub fn text(report: &Report, links: &Links, now: Option<&Now>) -> String {
             "Without GPUDirect RDMA (data passes through the host's memory)",
         );
         for (nic, why) in &verdict.without_gpu_direct {
-            wrapped(&mut out, "  ", 4, &format!("{nic}: {why}"));
+            item(&mut out, &format!("{nic}: {why}"));
         }
     }
     if verdict.on_tcp.len() > 1 || (verdict.on_tcp.len() == 1 && verdict.nics > 0) {
         section(&mut out, "On TCP");
         for (host, why) in &verdict.on_tcp {
-            wrapped(&mut out, "  ", 4, &format!("{}: {why}", host_name(host)));
+            item(&mut out, &format!("{}: {why}", host_name(host)));
         }
     }
     settings(&mut out, report);
@@ -62,6 +62,11 @@ pub fn for_terminal(page: &str) -> String {
 /// Writes words in lines: `first` before the first line, and `hang` spaces before the others.
 pub(super) fn wrapped(out: &mut String, first: &str, hang: usize, words: &str) {
     text::wrap(out, first, text::width(first), hang, words);
+}
+
+/// Writes one of several things that a section has.
+pub(super) fn item(out: &mut String, words: &str) {
+    wrapped(out, "  ", 4, words);
 }
 
 /// Text with spaces behind it, so that the next column of a table begins below its heading. The names of
@@ -326,7 +331,7 @@ fn warnings(out: &mut String, report: &Report) {
         let place = place(warning);
         match warning.entry {
             Some(entry) => {
-                wrapped(out, "  ", 4, &format!("{place}{}", entry.means));
+                item(out, &format!("{place}{}", entry.means));
                 let next = format!("{}{}", entry.next, set_already(report, entry.next));
                 wrapped(out, "    next: ", 10, &next);
                 // Other libraries and programs say something of the network, too.
@@ -334,7 +339,7 @@ fn warnings(out: &mut String, report: &Report) {
                 let label = if of_nccl { "    NCCL: " } else { "    line: " };
                 wrapped(out, label, 10, &warning.text);
             }
-            None => wrapped(out, "  ", 4, &format!("{place}{}", warning.text)),
+            None => item(out, &format!("{place}{}", warning.text)),
         }
     }
     let unknown: u64 = all.unknown().map(|one| one.count).sum();
@@ -410,7 +415,7 @@ fn bandwidth(out: &mut String, report: &Report, links: &Links) {
             let words = format!(
                 "the {nics} of a host carry {gigabytes:.1} GB/s at most (the link rates of this machine): {reached:.0} % of it reached"
             );
-            wrapped(out, "  ", 4, &words);
+            item(out, &words);
         }
     }
     if let Some(average) = report.perf.average_gigabytes_per_second {

@@ -1,10 +1,7 @@
 //! The judgement: whether the job uses RDMA, on which NICs, and with GPUDirect or not; otherwise why not.
 //! Also what broke the job.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::text::{self, count};
@@ -161,39 +158,27 @@ pub fn judge(report: &Report) -> Verdict {
             (VerdictKind::Rdma, format!("RDMA: yes, {nics}, {direct}{nvlink}"))
         }
     };
-    (verdict.kind, verdict.line) = (kind, line);
+    let mut parts = vec![line];
     let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
     // The lines that a communicator is complete may be among those that are not there.
     let lost = report.torn + report.repeated + report.left_out > 0;
     let jobs = report.jobs();
-    if connected
-        && verdict.fault.is_none()
-        && !lost
-        && !jobs.iter().all(Job::is_complete)
-        && let Some(progress) = progress(&jobs, false)
-    {
-        verdict.line.push_str("; ");
-        verdict.line.push_str(&progress);
+    if connected && verdict.fault.is_none() && !lost && !jobs.iter().all(Job::is_complete) {
+        parts.extend(progress(&jobs, false));
     }
-    if let Some(unfinished) = unfinished(&jobs, verdict.fault.is_some(), lost) {
-        verdict.line.push_str("; ");
-        verdict.line.push_str(&unfinished);
-    }
+    parts.extend(unfinished(&jobs, verdict.fault.is_some(), lost));
     if let Some(fault) = &verdict.fault {
-        verdict.line.push_str("; FAULT: ");
-        verdict.line.push_str(fault);
+        parts.push(format!("FAULT: {fault}"));
     } else if !connected && let Some(unknown) = report.warnings.unknown().last() {
         // It may be what the job ended of.
         let host = unknown
             .hosts
             .first()
             .map_or_else(String::new, |host| format!("{host}: "));
-        let _ = write!(
-            verdict.line,
-            "; a warning that rdmatop does not know: {host}\"{}\"",
-            shortened(&unknown.text)
-        );
+        let text = shortened(&unknown.text);
+        parts.push(format!("a warning that rdmatop does not know: {host}\"{text}\""));
     }
+    (verdict.kind, verdict.line) = (kind, parts.join("; "));
     verdict
 }
 

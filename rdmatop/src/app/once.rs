@@ -84,8 +84,7 @@ pub(super) async fn measure(
             error.line()
         )));
     }
-    let mut notes = latest.health.notes.iter();
-    let elsewhere = notes.find(|note| note.id == CauseId::OtherNamespace);
+    let elsewhere = latest.health.note(CauseId::OtherNamespace);
     let nothing = nothing_to_show(plan, no_rdma.as_ref().or(elsewhere), latest.devices.len());
     // Without RDMA, too, the processes of a job may move data by TCP.
     if nothing.is_none() || plan.beside_log {

@@ -146,10 +146,7 @@ pub(crate) fn cgroup(facts: &Facts, out: &mut Lines) {
         let text = format!(
             "{current} of {} {} of {} are in use in cgroup {}",
             limit.max,
-            match limit.resource.as_str() {
-                "hca_handle" => "device handles",
-                _ => "RDMA objects",
-            },
+            locked::counted_as(&limit.resource),
             limit.device,
             limit.cgroup
         );

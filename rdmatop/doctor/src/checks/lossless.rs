@@ -5,6 +5,7 @@ use crate::{
     line::Lines,
     words::{group, lists, names, port_name},
 };
+use rdmatop_base::pause::list;
 use rdmatop_base::step::{ShellWord, step};
 
 /// The kind of a port's card, and the port's speed.
@@ -51,15 +52,6 @@ fn known<'a>(facts: &'a Facts, what: &str, out: &mut Lines) -> Vec<PortFlowContr
         }
     }
     all
-}
-
-fn list(priorities: &[u8]) -> String {
-    let all: Vec<String> = priorities.iter().map(u8::to_string).collect();
-    if all.len() == 1 {
-        format!("priority {}", all[0])
-    } else {
-        format!("priorities {}", all.join(", "))
-    }
 }
 
 pub(crate) fn pfc(facts: &Facts, out: &mut Lines) {

@@ -102,10 +102,7 @@ pub(crate) fn nodes(facts: &Facts, out: &mut Lines) {
 /// Warns where the process has no file for rdma_cm, by which programs connect.
 fn connections(facts: &Facts, nodes: &[(String, Option<bool>)], subject: &str, out: &mut Lines) {
     // EFA has no connections by rdma_cm.
-    let connects = facts
-        .answering()
-        .any(|device| device.driver.as_deref() != Some("efa"));
-    if connects && nodes.iter().all(|(name, _)| name != "rdma_cm") {
+    if facts.has_verbs_nic() && nodes.iter().all(|(name, _)| name != "rdma_cm") {
         out.warn(
             "",
             format!("{subject} has no /dev/infiniband/rdma_cm"),

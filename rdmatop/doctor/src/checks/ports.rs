@@ -32,11 +32,7 @@ pub(crate) fn state(facts: &Facts, out: &mut Lines) {
             (Some(state), _) if state.is_active() => bond(port, &name, out),
             (Some(state), _) => {
                 let expected = expected(&all, device, port);
-                let off = port
-                    .netdev
-                    .as_ref()
-                    .is_some_and(|netdev| netdev.up == Some(false));
-                if expected.is_none() && (off || !has_signal(port)) {
+                if expected.is_none() && (port.is_off() || !has_signal(port)) {
                     if siblings(&all, device, port) == [true] {
                         one_up.push(name.clone());
                     }
@@ -133,10 +129,6 @@ fn siblings(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Vec<bool>
 
 /// What says that a port should be up; `None` where nothing does, as for one without a cable.
 fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Option<&'static str> {
-    let off = port
-        .netdev
-        .as_ref()
-        .is_some_and(|netdev| netdev.up == Some(false));
     let had_signal = port.netdev.as_ref().is_some_and(|netdev| netdev.had_carrier);
     let siblings = siblings(all, device, port);
     let up = siblings.iter().filter(|up| **up).count();
@@ -144,7 +136,7 @@ fn expected(all: &[(&Device, &Port)], device: &Device, port: &Port) -> Option<&'
         Some("Queue pairs are on it.")
     } else if port.was_used {
         Some("It has carried data since its driver was loaded.")
-    } else if had_signal && !off {
+    } else if had_signal && !port.is_off() {
         Some("It had a signal since its driver was loaded.")
     } else if siblings.len() >= SIBLINGS && up * SHARE[1] > siblings.len() * SHARE[0] {
         Some("The same port of other NICs of its kind is up.")
@@ -197,7 +189,6 @@ fn down(
     let is_infiniband = port.is_infiniband();
     // The interface may be in another network namespace.
     let netdev = port.netdev.as_ref().filter(|netdev| netdev.up.is_some());
-    let is_off = netdev.is_some_and(|netdev| netdev.up == Some(false));
     // A port that waits for its subnet manager has a signal.
     let waits = is_infiniband && state.waits();
     let (detail, remedy) = match netdev {
@@ -252,7 +243,7 @@ fn down(
         }
     };
     let text = format!("{name} is {}: {detail}", word(state));
-    if is_off && !waits && !port.in_use {
+    if port.is_off() && !waits && !port.in_use {
         out.warn(name, text, why, remedy);
     } else {
         out.fail(name, text, why, remedy);

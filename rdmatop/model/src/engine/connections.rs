@@ -31,7 +31,7 @@ impl Machine {
         let mut event = event_of(kind, prefix, now);
         let (src, dst) = (socket(&record.src), socket(&record.dst));
         let device = self.device_in(prefix, prefix.ts_ns);
-        let mut owner = self.owner_in(prefix);
+        let mut owner = self.owner_in(prefix, 0);
         let key = device
             .as_ref()
             .zip(known(record.qpn).filter(|qpn| *qpn > 1))

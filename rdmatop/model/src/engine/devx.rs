@@ -20,7 +20,6 @@ use super::{
     devices::Devices,
     machine::Machine,
     programs::Programs,
-    qp::Owner,
     records::{attribute, call_ns, event_of, known},
     reused::{self, Reused},
 };
@@ -102,10 +101,7 @@ impl Devx {
         let mut event = event_of(what, prefix, now);
         event.rc = Some(prefix.rc);
         let device = machine.device_in(prefix, call_ns(prefix));
-        let caller = Owner {
-            start_ns: record.owner_start_ns,
-            ..machine.owner_in(prefix)
-        };
+        let caller = machine.owner_in(prefix, record.owner_start_ns);
         let mut owner = machine.processes.of(caller, prefix.ts_ns);
         if let Some(process) = owner.process {
             machine.named_by_its_first_thread(process, prefix);

@@ -8,7 +8,7 @@ use super::{
     hash::NumberMap,
     machine::Machine,
     programs::Programs,
-    psn::{Passed, PsnReading},
+    psn::Passed,
     qp::{Key, Owner, Qp},
 };
 use crate::{
@@ -125,36 +125,24 @@ impl Machine {
         }
         let began_ns = dump.began_ns;
         let passed = dump.passed.get(&(key.device, reading.port.unwrap_or(1))).copied();
-        let psn = reading.sq_psn.map(|psn| PsnReading {
-            psn,
-            state: reading.state,
-            at_ns: began_ns,
-            passed,
-        });
         // Nearly all of ten thousand QPs have not changed.
         if let Some(qp) = self.qps.live_mut(key)
             && qp.is_as(reading)
         {
             qp.dump = dump.number;
-            if let Some(psn) = psn.filter(|_| qp.event_ns <= began_ns) {
-                qp.psn.read(psn);
+            if let Some(psn) = reading.sq_psn.filter(|_| qp.event_ns <= began_ns) {
+                qp.psn.read(psn, reading.state, began_ns, passed);
             }
             return;
         }
-        let uid = self.changed(key, reading, psn, dump);
+        let uid = self.changed(key, reading, passed, dump);
         if let Some(qp) = uid.and_then(|uid| self.qps.get_mut(uid)) {
             qp.dump = dump.number;
         }
     }
 
     /// A QP of a dump that is new or has changed; returns it unless it has ended since.
-    fn changed(
-        &mut self,
-        key: Key,
-        reading: &QpReading,
-        psn: Option<PsnReading>,
-        dump: &Dump,
-    ) -> Option<u64> {
+    fn changed(&mut self, key: Key, reading: &QpReading, passed: Option<Passed>, dump: &Dump) -> Option<u64> {
         let (began_ns, now_ns) = (dump.began_ns, dump.now_ns);
         if let Some(qp) = self.qps.live(key).and_then(|uid| self.qps.get(uid)) {
             let uid = qp.uid();
@@ -199,9 +187,9 @@ impl Machine {
                 (row.remote_gid, row.remote_gid_source, row.sgid_index) = (None, None, None);
             }
             rq_psn = reading.rq_psn.or(rq_psn);
-            if let Some(psn) = psn {
-                sq_psn = Some(psn.psn);
-                qp.psn.read(psn);
+            if let Some(psn) = reading.sq_psn {
+                sq_psn = Some(psn);
+                qp.psn.read(psn, reading.state, began_ns, passed);
             }
         }
         if before != (qp_type, port, remote_qpn, sq_psn, rq_psn) {

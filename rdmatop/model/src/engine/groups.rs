@@ -97,9 +97,8 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Rates of both directions, where they are of all QPs.
-    pub(super) fn rates(self) -> (Option<f64>, Option<f64>) {
-        let rate = |counter: Option<Counter>| counter.filter(|_| self.rates_are_whole)?.rate;
-        (rate(self.tx_bytes), rate(self.rx_bytes))
+    pub(super) fn rates(self) -> [Option<f64>; 2] {
+        [self.tx_bytes, self.rx_bytes].map(|counter| counter.filter(|_| self.rates_are_whole)?.rate)
     }
 
     /// Writes what is counted in the place of what is not known, or not of all QPs.

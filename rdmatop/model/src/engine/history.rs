@@ -37,13 +37,8 @@ impl Series {
     }
 
     /// Adds a point to `most` at most. True when the history changed.
-    pub(super) fn push(
-        &mut self,
-        (tx, rx): (Option<f64>, Option<f64>),
-        unit: &'static str,
-        most: usize,
-    ) -> bool {
-        let moves = moves(tx, rx);
+    pub(super) fn push(&mut self, rates: [Option<f64>; 2], unit: &'static str, most: usize) -> bool {
+        let moves = rates.into_iter().flatten().any(|rate| rate > 0.0);
         if !moves && self.is_empty() {
             return false;
         }
@@ -60,11 +55,11 @@ impl Series {
             points.rx.clear();
             points.unit = unit;
         }
-        for (ring, value) in [(&mut points.tx, tx), (&mut points.rx, rx)] {
+        for (ring, rate) in [&mut points.tx, &mut points.rx].into_iter().zip(rates) {
             if ring.len() >= most {
                 ring.remove(0);
             }
-            ring.push(value);
+            ring.push(rate);
         }
         true
     }
@@ -72,11 +67,6 @@ impl Series {
     pub(super) fn points(&self) -> Arc<History> {
         self.points.as_ref().map_or_else(no_points, Arc::clone)
     }
-}
-
-/// Whether a point is a movement.
-fn moves(tx: Option<f64>, rx: Option<f64>) -> bool {
-    [tx, rx].into_iter().flatten().any(|value| value > 0.0)
 }
 
 /// What everything shares that has no points.
@@ -148,7 +138,7 @@ mod tests {
     #[test]
     fn histories_without_movement_share_one() {
         let mut series = Series::default();
-        assert!(!series.push((None, Some(0.0)), "bytes", 3));
+        assert!(!series.push([None, Some(0.0)], "bytes", 3));
         assert!(Arc::ptr_eq(&series.points(), &EMPTY));
     }
 
@@ -156,11 +146,11 @@ mod tests {
     fn the_oldest_point_goes_and_a_quiet_ring_empties() {
         let mut series = Series::default();
         for value in [1.0, 2.0, 3.0, 4.0] {
-            assert!(series.push((Some(value), None), "bytes", 3));
+            assert!(series.push([Some(value), None], "bytes", 3));
         }
         assert_eq!(series.points().tx, [Some(2.0), Some(3.0), Some(4.0)]);
         for _ in 0..3 {
-            assert!(series.push((Some(0.0), Some(0.0)), "bytes", 3));
+            assert!(series.push([Some(0.0), Some(0.0)], "bytes", 3));
         }
         assert!(series.points().tx.is_empty());
     }
@@ -168,17 +158,17 @@ mod tests {
     #[test]
     fn a_snapshot_keeps_the_points_it_was_given() {
         let mut series = Series::default();
-        series.push((Some(1.0), None), "bytes", 3);
+        series.push([Some(1.0), None], "bytes", 3);
         let before = series.points();
-        series.push((Some(2.0), None), "bytes", 3);
+        series.push([Some(2.0), None], "bytes", 3);
         assert_eq!(before.tx, [Some(1.0)]);
     }
 
     #[test]
     fn points_of_two_units_never_stand_in_one_row() {
         let mut series = Series::default();
-        series.push((Some(1.0), None), "packets", 3);
-        series.push((Some(2000.0), None), "bytes", 3);
+        series.push([Some(1.0), None], "packets", 3);
+        series.push([Some(2000.0), None], "bytes", 3);
         assert_eq!(
             (series.points().tx.as_slice(), series.points().unit),
             ([Some(2000.0)].as_slice(), "bytes")

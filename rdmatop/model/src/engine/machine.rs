@@ -122,8 +122,8 @@ impl Machine {
             .forget(now_ns, linger_ns, programs.has_foreign_pids());
     }
 
-    /// What a record itself knows of the object's owner.
-    pub(super) fn owner_in(&mut self, prefix: &Prefix) -> Owner {
+    /// What a record itself knows of the object's owner, and when that was started, ns; 0: not known.
+    pub(super) fn owner_in(&mut self, prefix: &Prefix, start_ns: u64) -> Owner {
         if prefix.flags & flag::OWNER_KERNEL != 0 {
             return Owner::kernel(self.names.kernel(&prefix.owner_comm));
         }
@@ -132,7 +132,7 @@ impl Machine {
         }
         Owner {
             comm: Some(self.names.of(&prefix.owner_comm)).filter(|comm| !comm.is_empty()),
-            ..Owner::user(prefix.owner_pid, 0)
+            ..Owner::user(prefix.owner_pid, start_ns)
         }
     }
 

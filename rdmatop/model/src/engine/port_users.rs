@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     processes::Processes,
-    psn_batches::Place,
+    psn_batches::{Place, changed_ns},
     unlisted::{Makers, Tenant, Told},
 };
 use crate::{
@@ -449,8 +449,7 @@ fn could_carry(qp: &QpRow, last_ns: u64, modified: bool) -> bool {
     }
     // RESET, INIT, ERR.
     let able = modified || qp.state.is_none_or(|state| !matches!(state.0, 0 | 1 | 6));
-    let step = qp.timeline.last().map(|step| step.mono_ns);
-    let changed = step.max(qp.born_mono_ns).is_some_and(|at_ns| at_ns >= last_ns);
+    let changed = changed_ns(qp).is_some_and(|at_ns| at_ns >= last_ns);
     changed || (able && !qp.exited)
 }
 

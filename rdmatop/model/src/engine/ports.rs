@@ -237,14 +237,14 @@ impl Port {
             gauges: self.gauges(),
             ..self.row.clone()
         };
-        let (tx, rx) = (row.any_tx_bytes().copied(), row.any_rx_bytes().copied());
-        let (tx, rx, unit) = if tx.is_some() || rx.is_some() {
-            (tx, rx, "bytes")
+        let bytes = [row.any_tx_bytes().copied(), row.any_rx_bytes().copied()];
+        let (moved, unit) = if bytes.iter().any(Option::is_some) {
+            (bytes, "bytes")
         } else {
-            (row.tx_packets, row.rx_packets, "packets")
+            ([row.tx_packets, row.rx_packets], "packets")
         };
-        let rates = (tx.and_then(|c| c.rate), rx.and_then(|c| c.rate));
-        self.history.push(rates, unit, HISTORY);
+        self.history
+            .push(moved.map(|counter| counter?.rate), unit, HISTORY);
         row.history = self.history.points();
         let passed = row.tx_bytes.zip(row.rx_bytes).map(|(tx, rx)| Recent {
             ns: 0,

@@ -29,34 +29,24 @@ pub(super) struct Passed {
     pub(super) packets: u64,
 }
 
-/// A reading of a send PSN.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PsnReading {
-    pub(super) psn: u32,
-    pub(super) state: Option<QpState>,
-    pub(super) at_ns: u64,
-    /// `None`: the port's packets are not counted.
-    pub(super) passed: Option<Passed>,
-}
-
 impl Psn {
     /// A modify set the PSN at which the QP starts: that is no movement.
     pub(super) fn set(&mut self, psn: u32, at_ns: u64) {
         (self.last, self.at_ns) = (Some((psn, true)), at_ns);
     }
 
-    /// A reading. Half the 24-bit circle or more is a step back (the QP went back to an older packet), not
-    /// eight million packets forward.
-    pub(super) fn read(&mut self, reading: PsnReading) {
+    /// A reading, with the state that the QP had and what passed its port (`None`: that is not counted). Half
+    /// the 24-bit circle or more is a step back (the QP went back to an older packet), not eight million
+    /// packets forward.
+    pub(super) fn read(&mut self, psn: u32, state: Option<QpState>, at_ns: u64, passed: Option<Passed>) {
         /// Of the two readings that are compared: the port's counters are read some time before the PSNs.
         const SLACK: u64 = 1 << 16;
-        let at_ns = reading.at_ns;
         let since = std::mem::replace(&mut self.at_ns, at_ns);
-        let ready = reading.state.is_some_and(|state| matches!(state.0, 3 | 4));
-        let last = self.last.replace((reading.psn, ready));
-        let passed = reading.passed.filter(|passed| passed.since_ns <= since);
+        let ready = state.is_some_and(|state| matches!(state.0, 3 | 4));
+        let last = self.last.replace((psn, ready));
+        let passed = passed.filter(|passed| passed.since_ns <= since);
         let moved = last.filter(|(_, was_ready)| *was_ready && ready);
-        let moved = moved.map(|(before, _)| reading.psn.wrapping_sub(before) & MASK);
+        let moved = moved.map(|(before, _)| psn.wrapping_sub(before) & MASK);
         let moved = moved.filter(|moved| {
             passed.is_some_and(|passed| {
                 passed.packets < u64::from(MASK / 2)
@@ -93,13 +83,8 @@ mod tests {
     fn read(psn: &mut Psn, values: &[u32], packets: Option<u64>) {
         for value in values {
             let since_ns = psn.at_ns.max(SECOND);
-            let reading = PsnReading {
-                psn: *value,
-                state: Some(QpState::RTS),
-                at_ns: since_ns + SECOND,
-                passed: packets.map(|packets| Passed { since_ns: 0, packets }),
-            };
-            psn.read(reading);
+            let passed = packets.map(|packets| Passed { since_ns: 0, packets });
+            psn.read(*value, Some(QpState::RTS), since_ns + SECOND, passed);
         }
     }
 
@@ -142,21 +127,19 @@ mod tests {
     #[test]
     fn a_psn_that_a_modify_sets_unseen_is_no_traffic() {
         let mut psn = Psn::default();
-        let reading = |psn, state, seconds| PsnReading {
-            psn,
-            state: Some(QpState(state)),
-            at_ns: seconds * SECOND,
-            passed: Some(Passed {
-                since_ns: 0,
-                packets: 7,
-            }),
+        let passed = Some(Passed {
+            since_ns: 0,
+            packets: 7,
+        });
+        let read = |psn: &mut Psn, value, state, seconds: u64| {
+            psn.read(value, Some(QpState(state)), seconds * SECOND, passed);
         };
         // To RTS with a first PSN of its own; then to RESET and to another one between two dumps.
-        psn.read(reading(0, 1, 1));
-        psn.read(reading(4_000_000, 3, 2));
-        psn.read(reading(8_000_000, 3, 3));
+        read(&mut psn, 0, 1, 1);
+        read(&mut psn, 4_000_000, 3, 2);
+        read(&mut psn, 8_000_000, 3, 3);
         assert!(psn.meter.is_none());
-        psn.read(reading(8_000_005, 3, 4));
+        read(&mut psn, 8_000_005, 3, 4);
         assert_eq!(counted(&psn), (5, Some(5.0), false));
     }
 }

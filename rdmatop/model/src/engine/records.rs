@@ -84,8 +84,7 @@ impl Machine {
             _ => EventKind::QpError,
         };
         let mut event = event_of(kind, prefix, now);
-        let mut owner = self.owner_in(prefix);
-        owner.start_ns = record.owner_start_ns;
+        let owner = self.owner_in(prefix, record.owner_start_ns);
         let uid = self.qp_of(record, kind);
         if let Some(uid) = uid {
             if kind == EventKind::QpCreate {
@@ -295,8 +294,7 @@ impl Machine {
             name
         });
         let size = Some(record.size).filter(|size| *size != u64::MAX);
-        let mut owner = self.owner_in(prefix);
-        owner.start_ns = record.owner_start_ns;
+        let owner = self.owner_in(prefix, record.owner_start_ns);
         let owner = self.processes.of(owner, prefix.ts_ns);
         if let (EventKind::MrReg | EventKind::CqCreate, Some(process)) = (kind, owner.process) {
             self.named_by_its_first_thread(process, prefix);

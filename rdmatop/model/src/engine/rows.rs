@@ -111,7 +111,7 @@ impl Rows {
             let points = match (&hw, flow) {
                 (Some(hw), _) if hw.tx_bytes.or(hw.rx_bytes).is_some() => Some(hw.rates()),
                 (_, Some(flow)) => Some(rates(flow, fresh)),
-                (_, None) => share.map(|share| share.bytes.map(drawn).into()),
+                (_, None) => share.map(|share| share.bytes.map(drawn)),
             };
             if let Some(rates) = points {
                 process.series.push(rates, "bytes", HISTORY);
@@ -155,18 +155,16 @@ fn drawn(share: Counter) -> Option<f64> {
     }
 }
 
-fn rates(flow: &Flow, fresh: bool) -> (Option<f64>, Option<f64>) {
-    [count::TX_BYTES, count::RX_BYTES]
-        .map(|count| flow.known(count, fresh)?.rate)
-        .into()
+fn rates(flow: &Flow, fresh: bool) -> [Option<f64>; 2] {
+    [count::TX_BYTES, count::RX_BYTES].map(|count| flow.known(count, fresh)?.rate)
 }
 
 /// What is known of all that a process moves: packets of all its QPs where the NIC counts them. Of work
 /// requests only a lower bound: what a peer reads and writes by itself is none.
-fn recent_rates(all_packets: Option<(Option<f64>, Option<f64>)>, traffic: &Traffic) -> Option<Recent> {
+fn recent_rates(all_packets: Option<[Option<f64>; 2]>, traffic: &Traffic) -> Option<Recent> {
     let counters = [traffic.tx_bytes, traffic.rx_bytes];
-    let ([tx, rx], source) = if let Some((tx @ Some(_), rx @ Some(_))) = all_packets {
-        ([tx, rx], Source::Hw)
+    let ([tx, rx], source) = if let Some(rates @ [Some(_), Some(_)]) = all_packets {
+        (rates, Source::Hw)
     } else {
         let source = counters.iter().flatten().map(|counter| counter.source).max()?;
         let exact = |counter: Counter| counter.rate.filter(|_| counter.rate_known() == Known::Exact);
@@ -219,15 +217,12 @@ impl Qp {
             .flow
             .as_ref()
             .filter(|_| !self.row().uncounted && !self.blind);
-        let (tx, rx, unit) = match (flow, self.packets(now_ns)) {
-            (Some(flow), _) => {
-                let (tx, rx) = rates(flow, fresh);
-                (tx, rx, "bytes")
-            }
-            (None, Some(packets)) => (packets.rate, None, "packets"),
+        let (rates, unit) = match (flow, self.packets(now_ns)) {
+            (Some(flow), _) => (rates(flow, fresh), "bytes"),
+            (None, Some(packets)) => ([packets.rate, None], "packets"),
             (None, None) => return false,
         };
-        self.series.push((tx, rx), unit, QP_HISTORY)
+        self.series.push(rates, unit, QP_HISTORY)
     }
 
     fn packets(&self, now_ns: u64) -> Option<Counter> {

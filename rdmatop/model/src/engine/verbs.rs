@@ -59,22 +59,6 @@ struct Calls {
 }
 
 impl Calls {
-    /// The first reading of an entry, with totals and no speed. `before`: what an earlier process did.
-    fn new(process: u64, raw: &VerbStats, before: &VerbStats, at_ns: u64) -> Self {
-        let mut calls = Self {
-            process,
-            only: false,
-            made: Meter::new(0, at_ns),
-            errors: Meter::new(0, at_ns),
-            raw: *raw,
-            before: *before,
-            errnos: BTreeMap::new(),
-        };
-        let (made, errors) = calls.own();
-        (calls.made, calls.errors) = (Meter::new(made, at_ns), Meter::new(errors, at_ns));
-        calls
-    }
-
     /// Calls of the process itself, and how many of them failed.
     fn own(&self) -> (u64, u64) {
         let (raw, before) = (&self.raw, &self.before);
@@ -233,18 +217,26 @@ impl Verbs {
             .rows
             .remove(&key)
             .filter(|last| last.raw.calls <= stats.calls);
-        let before = last.as_ref().map_or_else(VerbStats::new_zeroed, |last| last.raw);
-        let mut row = Calls::new(process, stats, &before, at_ns);
-        row.errnos = last.map(|last| last.errnos).unwrap_or_default();
+        let mut row = Calls {
+            process,
+            only: false,
+            made: Meter::default(),
+            errors: Meter::default(),
+            raw: *stats,
+            before: last.as_ref().map_or_else(VerbStats::new_zeroed, |last| last.raw),
+            errnos: last.map(|last| last.errnos).unwrap_or_default(),
+        };
         for errno in row.errnos.values_mut() {
             errno.before = errno.raw;
         }
-        if let Some(last_ns) = before_ns {
+        let (made, errors) = row.own();
+        (row.made, row.errors) = match before_ns {
             // It has made none of them before the last sweep: all belong to this interval.
-            (row.made, row.errors) = (Meter::new(0, last_ns), Meter::new(0, last_ns));
-            row.read(at_ns);
-        }
-        let (_, errors) = row.own();
+            Some(last_ns) => (Meter::new(0, last_ns), Meter::new(0, last_ns)),
+            None => (Meter::new(made, at_ns), Meter::new(errors, at_ns)),
+        };
+        // A meter takes no second reading of one time.
+        row.read(at_ns);
         self.rows.insert(key, row);
         errors
     }

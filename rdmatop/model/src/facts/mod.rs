@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::{
-    cause::Cause,
+    cause::{Cause, CauseId, Concerns},
     input::{EbpfState, Flood, HostFacts, HwCountersReport, ProbeVerdict, Skipped, UprobesReport},
     value::{Counter, Shared},
     watched::Picture,
@@ -111,6 +111,18 @@ pub struct Health {
 }
 
 impl Health {
+    /// The first note with this cause.
+    pub fn note(&self, id: CauseId) -> Option<&Cause> {
+        self.notes.iter().find(|note| note.id == id)
+    }
+
+    /// The first note with this cause about a device.
+    pub fn note_of(&self, id: CauseId, device: &str) -> Option<&Cause> {
+        let is_of_device = |note: &&Cause| matches!(&note.concerns, Concerns::Device(name) if name == device);
+        let mut notes = self.notes.iter().filter(is_of_device);
+        notes.find(|note| note.id == id)
+    }
+
     /// Whether some counters miss something.
     pub fn counts_are_short(&self) -> bool {
         self.losses.iter().any(|loss| !loss.records)

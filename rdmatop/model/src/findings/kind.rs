@@ -2,28 +2,20 @@
 
 use serde::{Serialize, Serializer};
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
+use crate::facts::named_kinds;
+
+named_kinds! {
+    /// How bad a finding is.
+    Severity:
     /// The state may be intended.
-    Info,
+    Info = "info",
     /// Something works, but worse than it could.
-    Warning,
+    Warning = "warning",
     /// Something does not work.
-    Critical,
+    Critical = "critical",
 }
 
 impl Severity {
-    /// The severity's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
-    }
-
     /// Critical if that holds, else a warning.
     pub(super) const fn critical_if(is_critical: bool) -> Self {
         if is_critical {

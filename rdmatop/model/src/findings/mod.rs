@@ -118,6 +118,8 @@ pub struct Finding {
     pub seen_mono_ns: u64,
 }
 
+/// A second, ns.
+const S: u64 = 1_000_000_000;
 /// What was not seen for this long is said to be past, s: bursts leave gaps.
 const QUIET_S: u64 = 5;
 
@@ -232,7 +234,7 @@ impl Finding {
 
     /// Whole seconds for which it has been past.
     fn quiet_s(&self, mono_ns: u64) -> Option<u64> {
-        let quiet = mono_ns.saturating_sub(self.seen_mono_ns) / 1_000_000_000;
+        let quiet = mono_ns.saturating_sub(self.seen_mono_ns) / S;
         (quiet >= QUIET_S).then_some(quiet)
     }
 
@@ -243,7 +245,7 @@ impl Finding {
 
     /// Whole seconds since it began.
     pub fn age_s(&self, mono_ns: u64) -> u64 {
-        mono_ns.saturating_sub(self.since_mono_ns) / 1_000_000_000
+        mono_ns.saturating_sub(self.since_mono_ns) / S
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rdmatop_base::{order::Gather as _, text};
 
-use super::words;
+use super::{S, words};
 use crate::facts::{Facts, PortRow};
 use crate::input::EbpfState;
 use crate::value::Counter;
@@ -28,7 +28,7 @@ impl NoFindings {
 
     /// How much the rules have looked at so far.
     pub fn of(facts: &Facts) -> Self {
-        let seconds = facts.health.looked_ns / 1_000_000_000;
+        let seconds = facts.health.looked_ns / S;
         match facts.health.ebpf {
             EbpfState::Starting => Self::Starting,
             _ if seconds < Self::ENOUGH_S => Self::Looking(seconds),

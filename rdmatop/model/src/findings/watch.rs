@@ -14,12 +14,11 @@ use rdmatop_base::order::{Gather as _, Ordered as _};
 use rdmatop_base::turns::in_turn;
 
 use super::rules::{self, RuleContext, RuleHistory};
-use super::{About, Finding, FindingId, Limits, Severity, words};
+use super::{About, Finding, FindingId, Limits, S, Severity, words};
 use crate::cause::{Cause, CauseId, Concerns, Obstacle};
 use crate::facts::{Facts, ProcessRow};
 use crate::{input::EbpfState, judgement::Judgement};
 
-const S: u64 = 1_000_000_000;
 /// Largest number of findings: the worst are kept, and how many are left out is said.
 pub(super) const MAX: usize = 128;
 /// Largest number of symptoms that are raised, and of those that are followed and not raised yet.

@@ -72,12 +72,6 @@ fn is_unread(facts: &Facts, device: &DeviceRow) -> bool {
     device.driver.is_none() && ports.all(|port| port.device_uid != device.uid)
 }
 
-/// The note that the counters of a device are not read for now.
-fn pause<'a>(facts: &'a Facts, device: &DeviceRow) -> Option<&'a Cause> {
-    let mut notes = facts.health.notes.iter();
-    notes.find(|note| note.id == CauseId::CountersPaused && note.concerns == of_device(device))
-}
-
 /// Whether there are devices, and nothing of any of them was read.
 pub fn looked_at_none(facts: &Facts) -> bool {
     let mut devices = facts.devices.iter();
@@ -124,7 +118,7 @@ pub(super) fn of(facts: &Facts, rows: &Rows) -> Vec<Unobserved> {
         }
         if ports().next().is_some() && !ports().any(counts_bytes) {
             let of_bytes = |id, why| because(Quantity::WireBytes, id, why);
-            let cause = if let Some(pause) = pause(facts, device) {
+            let cause = if let Some(pause) = facts.health.note_of(CauseId::CountersPaused, &device.name) {
                 let reason = Obstacle::new(pause.id, &*pause.why, pause.remedy.clone());
                 reason.takes(Quantity::WireBytes.name(), of_device(device))
             } else if ports().any(|port| !port.counters.is_empty()) {

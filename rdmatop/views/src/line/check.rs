@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use rdmatop_base::text::{self, count};
-use rdmatop_model::cause::{Cause, CauseId, Concerns};
+use rdmatop_model::cause::{Cause, CauseId};
 use rdmatop_model::findings::{Finding, FindingId, NoFindings, Severity, WITHOUT_EBPF};
 use rdmatop_model::input::EbpfState;
 use rdmatop_model::judgement::{Unobserved, looked_at_none, unseen_qps};
@@ -16,11 +16,7 @@ pub fn worst(snapshot: &Snapshot) -> Option<Severity> {
 
 /// The devices that owe an answer and of whose ports no rate is known, so that no rule could judge them.
 fn silent(snapshot: &Snapshot) -> Vec<&str> {
-    let owes = |name: &str| {
-        let concerns = Concerns::Device(name.to_owned());
-        let mut notes = snapshot.health.notes.iter();
-        notes.any(|note| note.id == CauseId::SlowDevice && note.concerns == concerns)
-    };
+    let owes = |name: &str| snapshot.health.note_of(CauseId::SlowDevice, name).is_some();
     let is_known = |uid| {
         let mut ports = snapshot.ports.iter().filter(|port| port.device_uid == uid);
         ports.any(|port| port.counters.iter().any(|named| named.counter.rate.is_some()))
@@ -86,8 +82,7 @@ fn verdict(snapshot: &Snapshot) -> String {
         found.filter(|found| found.severity == severity).count()
     };
     // Findings that are left out are not among those that are counted here.
-    let mut notes = snapshot.health.notes.iter();
-    let some_left_out = notes.any(|note| note.id == CauseId::FindingsLeftOut);
+    let some_left_out = snapshot.health.note(CauseId::FindingsLeftOut).is_some();
     let least = if some_left_out { "at least " } else { "" };
     match (of(Severity::Critical), of(Severity::Warning)) {
         (0, 0) if looked_at_none(snapshot) => {
@@ -198,7 +193,7 @@ pub fn json(snapshot: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdmatop_model::cause::Obstacle;
+    use rdmatop_model::cause::{Concerns, Obstacle};
     use rdmatop_model::findings::LeftOut;
     use rdmatop_model::input::DataPaths;
     use rdmatop_model::testkit::full;

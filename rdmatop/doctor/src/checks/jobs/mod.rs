@@ -86,20 +86,13 @@ fn jobs(facts: &Facts) -> Vec<Job<'_>> {
         .collect()
 }
 
-/// Whether the machine has a device that RDMA libraries would use.
-fn has_verbs_nic(facts: &Facts) -> bool {
-    facts
-        .answering()
-        .any(|device| device.driver.as_deref() != Some("efa"))
-}
-
 pub(crate) fn disabled(facts: &Facts, out: &mut Lines) {
     const WHY: &str = "The job uses TCP although this machine has RDMA.";
     // Without devices, turning RDMA off changes nothing.
     if facts.answering().next().is_none() {
         return;
     }
-    let verbs = has_verbs_nic(facts);
+    let verbs = facts.has_verbs_nic();
     for job in jobs(facts) {
         let subject = &job.subject;
         for (name, value) in without_rdma(job.environ, verbs) {

@@ -155,8 +155,10 @@ impl Provider {
             .counters
             .iter()
             .chain(specified)
-            .filter(|entry| entry.name == name);
-        named.find_map(|entry| Some((entry.role?, entry.way)))
+            .filter(|entry| entry.is_named(name));
+        // Of a counter with two names the second is the other way.
+        let way = |entry: &Entry| if entry.name == name { entry.way } else { 1 };
+        named.find_map(|entry| Some((entry.role?, way(entry))))
     }
 
     /// What a counter is; one that is in no table has 64 bits and no meaning.
@@ -169,7 +171,7 @@ impl Provider {
             _ if self == Self::Mlx5 => (self.table().counters, name.strip_prefix("vport_").unwrap_or(name)),
             _ => (self.table().counters, name),
         };
-        let named = |name: &str| table.iter().find(|entry| entry.name == name);
+        let named = |name: &str| table.iter().find(|entry| entry.is_named(name));
         let numbered = || without_number(name).filter(|_| self == Self::Hfi1);
         named(name).or_else(|| named(&numbered()?)).unwrap_or(&UNKNOWN)
     }

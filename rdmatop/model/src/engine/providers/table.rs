@@ -87,6 +87,8 @@ impl Unit {
 pub(in crate::engine) struct Entry {
     /// The driver's own.
     pub(super) name: &'static str,
+    /// Its name in other releases of the driver: no device has both.
+    pub(super) also: Option<&'static str>,
     pub(super) unit: Unit,
     /// What it means, a sentence without its full stop.
     pub(super) help: &'static str,
@@ -101,6 +103,7 @@ pub(in crate::engine) struct Entry {
 pub(super) const fn counter(name: &'static str, unit: Unit, help: &'static str) -> Entry {
     Entry {
         name,
+        also: None,
         unit,
         help,
         role: None,
@@ -123,6 +126,17 @@ impl Entry {
     /// Bytes that one count stands for, where it is not one.
     pub(in crate::engine) fn unit_bytes(&self) -> Option<u64> {
         (self.unit == Unit::Words).then_some(4)
+    }
+
+    /// Whether the driver calls it so.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.also == Some(name)
+    }
+
+    /// Other releases of the driver call it so.
+    pub(super) const fn also(mut self, name: &'static str) -> Self {
+        self.also = Some(name);
+        self
     }
 
     pub(super) const fn is(mut self, role: Role) -> Self {

@@ -24,6 +24,16 @@ const ALL: [Provider; 15] = [
     Provider::Siw,
 ];
 
+/// The counters of a table, one for each name.
+fn by_name(counters: &[Entry]) -> Vec<Entry> {
+    let both = counters.iter().flat_map(|entry| {
+        let way = u8::from(entry.role.is_some());
+        let other = entry.also.map(|name| Entry { name, way, ..*entry });
+        [Some(*entry), other]
+    });
+    both.flatten().collect()
+}
+
 fn tables() -> impl Iterator<Item = (Provider, Table)> {
     ALL.into_iter().map(|provider| (provider, provider.table()))
 }
@@ -31,8 +41,10 @@ fn tables() -> impl Iterator<Item = (Provider, Table)> {
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
 
 fn ways(provider: Provider, role: Role) -> [Vec<&'static str>; 2] {
-    let own = provider.table().counters.iter();
-    let names = own.chain(counters::INFINIBAND).map(|entry| entry.name);
+    let own = by_name(provider.table().counters).into_iter();
+    let names = own
+        .chain(counters::INFINIBAND.iter().copied())
+        .map(|entry| entry.name);
     let names: Vec<_> = names.collect();
     [0, 1].map(|way| {
         let parts = names
@@ -166,7 +178,7 @@ fn every_name_that_a_driver_exports_has_a_meaning() {
         .iter()
         .find(|(provider, _)| *provider == Provider::Bnxt)
         .unwrap();
-    for entry in counters::BNXT_RE {
+    for entry in by_name(counters::BNXT_RE) {
         assert!(bnxt.split(';').any(|name| name == entry.name), "{}", entry.name);
     }
 }
@@ -198,7 +210,7 @@ fn a_number_that_may_fall_is_a_gauge_and_in_no_sum() {
 fn a_counter_is_in_a_table_once_and_is_described() {
     for (provider, table) in tables() {
         let mut seen = BTreeSet::new();
-        for entry in table.counters {
+        for entry in by_name(table.counters) {
             let at = format!("{} of {provider:?}", entry.name);
             assert!(seen.insert(entry.name), "{at} is there twice");
             assert!(!entry.help.is_empty() && !entry.help.ends_with('.'), "{at}");
@@ -249,7 +261,7 @@ fn page(written: &str) -> String {
             "\n## {text}{}",
             if table.counters.is_empty() { "" } else { HEAD }
         );
-        for entry in table.counters {
+        for entry in by_name(table.counters) {
             let name = format!("| `{}` |", entry.name);
             let role = entry.role.map_or_else(String::new, |role| {
                 format!("`{}`{}", role.key(), if entry.way > 0 { " (else)" } else { "" })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::link::{LINK_DOWNED, down_counter, down_counters_of_bond, interface, name, used_by};
 use super::{Consumers, RuleContext};
 use crate::facts::{Facts, PortRow, QpRow};
-use crate::findings::{About, Finding, FindingId, Limits, Severity, words};
+use crate::findings::{About, Finding, FindingId, Limits, S, Severity, words};
 use crate::ib::{PortState, QpState};
 use crate::judgement::is_of_the_core;
 use crate::value::Source;
@@ -14,7 +14,6 @@ use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
-const S: u64 = 1_000_000_000;
 /// Times kept of each port: more make no other finding.
 const KEPT: usize = 64;
 /// Between two snapshots that are farther apart a link may come up and go down again, ns.

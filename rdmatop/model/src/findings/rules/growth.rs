@@ -8,10 +8,8 @@ use super::flaps::Flaps;
 use super::latency::Latencies;
 use super::requests::Failed;
 use crate::facts::{Facts, VerbRow};
-use crate::findings::{Limits, words};
+use crate::findings::{Limits, S, words};
 use rdmatop_base::order::Gather as _;
-
-const S: u64 = 1_000_000_000;
 
 /// What each process had of something within a window: times, and the number at each, oldest first.
 #[derive(Clone, Debug, Default)]

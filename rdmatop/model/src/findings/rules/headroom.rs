@@ -56,13 +56,7 @@ fn nearly_all(
         verdict = format!("{verdict}, and {verb} of {who} failed");
         evidence.push(format!("{verb} failed with ENOMEM or ENOSPC within the last minute: this limit may be why, or one that the driver does not tell"));
     }
-    let kind = match what {
-        "QPs" => "qp",
-        "CQs" => "cq",
-        "PDs" => "pd",
-        "SRQs" => "srq",
-        _ => "mr",
-    };
+    let kind = what.trim_end_matches('s').to_lowercase();
     Some(Finding {
         verdict,
         evidence,
@@ -70,7 +64,7 @@ fn nearly_all(
             "rdma resource show {} | grep -w {} | grep -oE '(pid|comm) .*' | sort | uniq -c | sort -n | tail   # a line for each \
              process, the last one has the most -> end or mend the program that makes so many   # all are needed -> fewer of them \
              for each peer, or other NICs for some of the processes",
-            kind,
+            ShellWord::new(&kind, "KIND"),
             ShellWord::device(&device.name)
         ),
         short: format!("{count} of {limit} {what}"),

@@ -30,22 +30,21 @@ fn alone<'a>(ctx: &RuleContext<'_>, up: &[&'a Member], bytes: Bytes) -> Option<(
     (*rate >= least && share >= ctx.limits.lag_share).then_some((member, *rate, share))
 }
 
-/// One member of a bond carries nearly everything.
-pub(super) fn imbalance(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
-    let ways: [(&str, Bytes); 2] = [
-        ("sends", |member| member.tx_bytes),
-        ("receives", |member| member.rx_bytes),
-    ];
-    for (way, bytes) in ways {
-        out.extend(
-            ctx.active_ports()
-                .filter_map(|port| one_link(ctx, port, way, bytes)),
-        );
-    }
+/// One member of a bond sends nearly everything.
+pub(super) fn sends(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    one_link(ctx, port, "sends", |member| member.tx_bytes)
+}
+
+/// The same of what is received.
+pub(super) fn receives(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
+    one_link(ctx, port, "receives", |member| member.rx_bytes)
 }
 
 fn one_link(ctx: &RuleContext<'_>, port: &PortRow, way: &'static str, bytes: Bytes) -> Option<Finding> {
-    let bond = port.bond.as_ref().filter(|bond| !bond.is_active_backup())?;
+    let bond = port
+        .bond
+        .as_ref()
+        .filter(|bond| port.is_active() && !bond.is_active_backup())?;
     let up: Vec<&Member> = bond.up().collect();
     let links = up.len();
     let (member, rate, share) = alone(ctx, &up, bytes).filter(|_| links >= 2)?;

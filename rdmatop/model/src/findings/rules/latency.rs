@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{RuleContext, growing};
 use crate::facts::{Facts, ProcessRow};
-use crate::findings::{About, Finding, FindingId, words};
+use crate::findings::{About, Finding, FindingId, S, words};
 use rdmatop_base::order::Ordered as _;
 
-const S: u64 = 1_000_000_000;
 /// Length of the intervals of which percentiles are taken, ns.
 const INTERVAL: u64 = 10 * S;
 /// Intervals kept: those of five minutes, and the newest.

@@ -57,11 +57,10 @@ pub(super) fn interface(ctx: &RuleContext<'_>, port: &PortRow) -> Option<(ShellW
 /// A place for the network device of an Ethernet port that has none in this network namespace, and how to run
 /// a command in that of a process with QPs there.
 fn elsewhere(ctx: &RuleContext<'_>, port: &PortRow) -> (ShellWord, NextStep) {
-    let mut notes = ctx.facts.health.notes.iter();
     let pid = ctx.holders(&port.device).find_map(|row| row.pid);
     let where_it_is = match pid {
         // Only PIDs of this namespace are known here, and those are of its containers.
-        _ if notes.any(|note| note.id == CauseId::PidNamespace) => {
+        _ if ctx.facts.health.note(CauseId::PidNamespace).is_some() => {
             "   # INTERFACE is in another network namespace: look on the node".into()
         }
         // The process may be in the own namespace, and have the device from another.

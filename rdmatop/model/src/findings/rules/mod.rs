@@ -312,7 +312,8 @@ const RULES: &[Rule] = &[
     Rule::Whole(share::queue_pairs),
     Rule::Process(far::nic),
     Rule::Process(direct::none),
-    Rule::Whole(lag::imbalance),
+    Rule::Port(lag::sends),
+    Rule::Port(lag::receives),
     Rule::Port(lag::without_link),
     Rule::Process(tcp::fallback),
 ];

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use super::RuleContext;
-use crate::cause::{CauseId, Concerns};
+use crate::cause::CauseId;
 use crate::facts::{DeviceRow, DeviceState, Mappings, ProcessRow, QpRow};
-use crate::findings::{About, Finding, FindingId, words};
+use crate::findings::{About, Finding, FindingId, S, words};
 use rdmatop_base::step::step;
 use rdmatop_base::text;
 
-const S: u64 = 1_000_000_000;
 /// How long a count of mappings is taken for the present one, ns: the process may have unmapped since.
 const RECENT_NS: u64 = 600 * S;
 /// The largest value of `vm.max_map_count`, which is an `int`.
@@ -33,7 +32,7 @@ pub(super) fn leak(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> {
     if at_rest * 2 <= row.qps {
         return None;
     }
-    let seconds = ctx.facts.mono_ns.saturating_sub(since) / 1_000_000_000;
+    let seconds = ctx.facts.mono_ns.saturating_sub(since) / S;
     Some(Finding {
         since_mono_ns: since,
         verdict: format!(
@@ -63,10 +62,7 @@ pub(super) fn removal(ctx: &RuleContext<'_>, device: &DeviceRow) -> Option<Findi
         return None;
     }
     // The source that saw it has looked for the processes that have the device open.
-    let mut notes = ctx.facts.health.notes.iter();
-    let concerns = Concerns::Device(device.name.to_string());
-    let note = notes.find(|note| note.id == CauseId::RemovalWaits && note.concerns == concerns);
-    let (verdict, next) = match note {
+    let (verdict, next) = match ctx.facts.health.note_of(CauseId::RemovalWaits, &device.name) {
         Some(note) => (format!("{}: {}", note.what, note.why), note.remedy.clone()),
         None => (
             format!(
@@ -92,7 +88,7 @@ pub(super) fn growth(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding>
     let (more, since) = grown.filter(|(more, _)| *more >= ctx.limits.mr_growth_bytes)?;
     let pid = row.pid?;
     let (who, more, now) = (words::process(row), text::bytes(more), text::bytes(row.mr_bytes?));
-    let age = text::age(ctx.facts.mono_ns.saturating_sub(since) / 1_000_000_000);
+    let age = text::age(ctx.facts.mono_ns.saturating_sub(since) / S);
     Some(Finding {
         since_mono_ns: since,
         verdict: format!("{who} registers more and more memory: {more} in {age}, {now} now"),

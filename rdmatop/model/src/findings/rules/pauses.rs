@@ -5,7 +5,7 @@ use super::link::{interface_or_place, name, used_by};
 use crate::facts::{PortRow, ProcessRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
 use crate::value::Source;
-use rdmatop_base::pause::{Meaning, Unit, Way, meaning};
+use rdmatop_base::pause::{Meaning, Unit, Way, list, meaning};
 use rdmatop_base::step::{ShellWord, step};
 use rdmatop_base::wire_bytes::without_member;
 
@@ -82,12 +82,6 @@ impl Paused {
     }
 }
 
-fn list(priorities: &[u8]) -> String {
-    let all: Vec<String> = priorities.iter().map(u8::to_string).collect();
-    let word = if all.len() == 1 { "priority" } else { "priorities" };
-    format!("{word} {}", all.join(", "))
-}
-
 /// Ports that are paused for long, or pause the other end of their link for long.
 pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
     for port in &ctx.facts.ports {
@@ -99,7 +93,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
             let users = ctx.carried(port);
             let (netdev, more) = interface_or_place(ctx, port);
             let (place, used) = (name(port), used_by(&users));
-            let (verdict, next, part) = match way {
+            let (verdict, next, part, short) = match way {
                 Way::Tx => (
                     format!(
                         "{place} asks its senders to pause: this host takes packets slower than they come{used}"
@@ -110,6 +104,7 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                         more
                     ),
                     "tx",
+                    "sends pauses",
                 ),
                 Way::Rx => (
                     format!(
@@ -121,17 +116,14 @@ pub(super) fn storm(ctx: &RuleContext<'_>, out: &mut Vec<Finding>) {
                         more
                     ),
                     "rx",
+                    "is paused",
                 ),
             };
             out.push(Finding {
                 verdict,
                 evidence: paused.evidence(),
                 next,
-                short: match way {
-                    Way::Tx => "sends pauses",
-                    Way::Rx => "is paused",
-                }
-                .to_owned(),
+                short: short.to_owned(),
                 victims: users.iter().map(|row| row.uid).collect(),
                 severity: Severity::critical_if(paused.storms > 0.0),
                 ..ctx.finding(FindingId::PauseStorm, About::of_port(port).part(part))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{RuleContext, growing, requests, unanswered, verbs};
 use crate::facts::{ProcessRow, QpRow, qp_name};
-use crate::findings::{About, Finding, FindingId, words};
+use crate::findings::{About, Finding, FindingId, S, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Reason, StuckQp};
 use rdmatop_base::step::step;
@@ -63,7 +63,7 @@ fn stuck_symptom(ctx: &RuleContext<'_>, owner: &ProcessRow, id: FindingId, qps: 
     match id {
         FindingId::PeerGone => unanswered::tell(ctx, owner, qps, &mut out),
         FindingId::QpSetup => {
-            let age = text::age(now.saturating_sub(out.since_mono_ns) / 1_000_000_000);
+            let age = text::age(now.saturating_sub(out.since_mono_ns) / S);
             let stay = if qps.len() == 1 { "stays" } else { "stay" };
             out.verdict = format!("{many} of {who}{on} {stay} in INIT for {age}: no peer has connected yet");
             "stuck in INIT".clone_into(&mut out.short);

@@ -8,13 +8,12 @@ use super::loss::Peers;
 use super::{RuleContext, growing, qps};
 use crate::cause::CauseId;
 use crate::facts::{Facts, NamedCounter, PortRow, ProcessRow, QpRow};
-use crate::findings::{About, Finding, FindingId, Severity, words};
+use crate::findings::{About, Finding, FindingId, S, Severity, words};
 use crate::ib::WcStatus;
 use crate::judgement::{Stuck, StuckQp};
 use rdmatop_base::order::Gather as _;
 use rdmatop_base::step::step;
 
-const S: u64 = 1_000_000_000;
 /// A QP is seen in ERR at most this long before or after its port's counter is seen to rise, ns: both are
 /// asked for each second or two.
 const NEAR_NS: u64 = 5 * S;
@@ -185,9 +184,8 @@ impl Failed {
         let all: Vec<_> = qps.iter().map(near).collect();
         let nearest = all.iter().flatten().min_by_key(|(distance, ..)| *distance);
         let (_, port, status, rise) = nearest.copied()?;
-        let mut notes = ctx.facts.health.notes.iter();
         // The NIC counts for other PID namespaces too, of which no QP is listed here.
-        let are_all_listed = notes.all(|note| note.id != CauseId::PidNamespace);
+        let are_all_listed = ctx.facts.health.note(CauseId::PidNamespace).is_none();
         let is_alike = |found: Option<(_, _, _, _)>| found.is_some_and(|(_, _, other, _)| other == status);
         Some(Reason {
             status,

@@ -205,10 +205,7 @@ fn short_of_memory(locked: &LockedMemory, cgroup: Option<&str>) -> (String, Next
 }
 
 fn used_up(limit: &LimitReached) -> String {
-    let what = match limit.resource.as_str() {
-        "hca_handle" => "device handles",
-        _ => "RDMA objects",
-    };
+    let what = locked::counted_as(&limit.resource);
     format!(
         "its cgroup {} has all {} {what} of {} that it may have",
         limit.cgroup, limit.max, limit.device
