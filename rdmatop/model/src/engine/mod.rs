@@ -70,6 +70,12 @@ pub use logged::concerns;
 pub use providers::families;
 pub use providers::has_meaning;
 
+/// Latency as views show it, of the buckets of samples.
+#[cfg(test)]
+pub(crate) fn latency_of(buckets: &[u64]) -> crate::facts::Latency {
+    tally::latency(buckets, 0, u64::MAX, 0)
+}
+
 #[cfg(test)]
 mod tests;
 

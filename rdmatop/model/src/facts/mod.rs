@@ -183,7 +183,7 @@ pub struct VerbRow {
 
 /// Whether a verb has the kernel pin memory (`ib_umem_get`).
 pub(crate) fn registers_memory(name: &str) -> bool {
-    name.contains("mr")
+    name.starts_with("reg_") || name.starts_with("rereg_")
 }
 
 /// Points of the last minutes, one a snapshot, oldest first. `None` where no true rate is known.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::RuleContext;
 use super::verbs::{ENOSPC, explains};
-use crate::facts::{DeviceRow, VerbRow, registers_memory};
+use crate::facts::{DeviceRow, VerbRow};
 use crate::findings::{About, Finding, FindingId, Severity, words};
 use rdmatop_base::order::Ordered as _;
 use rdmatop_base::step::{ShellWord, step};
@@ -82,7 +82,7 @@ fn makes(verb: &str, what: &str) -> bool {
         "CQs" => verb.starts_with("create_cq"),
         "PDs" => verb.starts_with("alloc_pd"),
         "SRQs" => verb.starts_with("create_srq") || verb.starts_with("create_xsrq"),
-        _ => registers_memory(verb) && verb.contains("reg") && !verb.starts_with("de"),
+        _ => verb.contains("mr") && verb.contains("reg") && !verb.starts_with("de"),
     }
 }
 

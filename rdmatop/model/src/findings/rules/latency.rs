@@ -69,7 +69,8 @@ impl Totals {
         if count < LEAST || wr == 0 {
             return None;
         }
-        let mut left = count - count.div_ceil(100);
+        // Before the smallest rank that has 99 % of the samples at or below it.
+        let mut left = count - count / 100 - 1;
         let mut p99 = 0;
         for (at, times) in more.iter().enumerate() {
             p99 = at + 1;
@@ -194,4 +195,28 @@ pub(super) fn rises(ctx: &RuleContext<'_>, row: &ProcessRow) -> Option<Finding> 
         victims: vec![row.uid],
         ..ctx.finding(FindingId::LatencyRises, About::of_process(row.uid))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_percentile_is_that_of_the_views() {
+        let totals = |at_ns, buckets: &[u64]| Totals {
+            at_ns,
+            buckets: buckets.to_vec(),
+            wr: at_ns,
+            bytes: Some(at_ns),
+        };
+        // The last of so many samples is slow, and then the last but one, too.
+        for count in [100, 101, 150, 199, 200, 201, 300] {
+            for slow in 1..=3 {
+                let buckets = [0, count - slow, 0, slow, 0];
+                let point = totals(0, &[0; 5]).until(&totals(S, &buckets)).unwrap();
+                let view = crate::engine::latency_of(&buckets).p99_ns.unwrap();
+                assert_eq!(point.p99_ns, view as f64, "{slow} of {count}");
+            }
+        }
+    }
 }

@@ -110,6 +110,16 @@ fn memory_that_cannot_be_locked_is_said_at_once_and_for_a_minute() {
         found[0].verdict,
         "reg_mr of server (PID 251) fails with ENOMEM: the locked-memory limit or memory is exhausted"
     );
+    // What frees a registration, or asks about it, pins no memory.
+    for verb in ["dereg_mr", "query_mr", "advise_mr"] {
+        let mut other = s.clone();
+        other.verbs[0].verb = verb.into();
+        let found = after(1, &other);
+        assert!(
+            found.iter().all(|found| !found.verdict.contains("locked-memory")),
+            "{found:?}"
+        );
+    }
     s.verbs[0].errors = rate(0.0);
     for second in 1..=60 {
         s.mono_ns += S;
