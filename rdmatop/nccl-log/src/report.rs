@@ -24,6 +24,9 @@ use super::{
 };
 use rdmatop_base::order::Gather as _;
 
+/// Largest number of bytes of one log that are read, after it is decompressed. Logs of long jobs of many
+/// ranks with `NCCL_DEBUG=INFO` have a few GiB.
+pub const MAX_LOG: u64 = 16 << 30;
 /// Largest number of processes. A log of a larger job, or of something else, is cut, and the report says so.
 const MAX_PROCESSES: usize = 65_536;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
@@ -117,6 +120,8 @@ pub struct Report {
     first: Option<Writer>,
     /// Number of lines about processes and NICs beyond the limits.
     pub left_out: u64,
+    /// Number of logs that were not read to their end, but up to [`MAX_LOG`].
+    pub cut: u64,
     /// Bytes of text that were taken into [`Self::processes`], including those that a later line replaced.
     text_bytes: usize,
     /// NICs with connections over a network.

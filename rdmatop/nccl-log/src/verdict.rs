@@ -164,7 +164,7 @@ pub fn judge(report: &Report) -> Verdict {
     (verdict.kind, verdict.line) = (kind, line);
     let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
     // The lines that a communicator is complete may be among those that are not there.
-    let lost = report.torn + report.repeated + report.left_out > 0;
+    let lost = report.torn + report.repeated + report.left_out + report.cut > 0;
     let jobs = report.jobs();
     if connected
         && verdict.fault.is_none()
