@@ -53,6 +53,7 @@ struct Document<'a> {
     lines_torn: u64,
     lines_repeated: u64,
     lines_left_out: u64,
+    logs_cut: u64,
 }
 
 /// The report as one JSON object.
@@ -102,6 +103,7 @@ pub fn document(report: &Report, now: Option<&Now>) -> serde_json::Result<String
         lines_torn: report.torn,
         lines_repeated: report.repeated,
         lines_left_out: report.left_out,
+        logs_cut: report.cut,
         jobs,
     };
     serde_json::to_string(&document)

@@ -156,15 +156,26 @@ pub fn repeated(line: &str) -> (&str, u64) {
 /// A line that a log's viewer has twice, as the table of CloudWatch copies it: the second one, which has no
 /// clock before it.
 pub fn once(line: &str) -> &str {
-    const BETWEEN: &str = " | ";
     if !line.contains(BETWEEN) || !is_nccl(line) {
         return line;
     }
-    let mut halves = line.match_indices(BETWEEN).filter_map(|(at, _)| {
-        let (first, second) = (line.get(..at)?, line.get(at + BETWEEN.len()..)?);
-        (first.ends_with(second) && is_nccl(second)).then_some(second)
+    let is_twice = |(first, second): &(&str, &str)| first.ends_with(second) && is_nccl(second);
+    halves(line).find(is_twice).map_or(line, |(_, second)| second)
+}
+
+/// What stands between a line and the same line once more.
+const BETWEEN: &str = " | ";
+/// At how many places a line is tried to be parted. With a clock before the line, the right one is half a
+/// clock's length behind the middle: few can come before it.
+const PARTED: usize = 16;
+
+/// The parts of a line that may have the second one twice: it is no longer than the first.
+fn halves(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = line.match_indices(BETWEEN).filter_map(|(at, between)| {
+        let (first, second) = (line.get(..at)?, line.get(at + between.len()..)?);
+        (first.len() >= second.len()).then_some((first, second))
     });
-    halves.next().unwrap_or(line)
+    parts.take(PARTED)
 }
 
 /// The lines that somebody joined to one, as where text was copied from a page that lost its ends of lines.
@@ -790,6 +801,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_its_viewer_has_twice_is_taken_once() {
+        const LINE: &str = "web | n:1:1 [0] NCCL INFO a | b |  | c";
+        for before in ["", "2026-01-02T03:04:05.678Z ", "| 1767322800 | "] {
+            assert_eq!(once(&format!("{before}{LINE} | {LINE}")), LINE);
+        }
+        for other in ["n NCCL INFO x | n NCCL INFO y", "a | a", LINE] {
+            assert_eq!(once(other), other);
+        }
+        // However many places a line could be parted at, few are tried.
+        let many = format!("n:1:1 [0] NCCL INFO x{}", BETWEEN.repeat(10_900));
+        assert_eq!((once(&many), halves(&many).count()), (many.as_str(), PARTED));
+    }
+
+    #[test]
     fn what_windows_writes_is_read() {
         let utf16: Vec<u8> = "\u{feff}n:1:1 [0] NCCL INFO x\r"
             .encode_utf16()
@@ -811,6 +836,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_line_is_parted_where_all_places_that_were_tried_would_part_it(
+            words in prop::collection::vec("n:1:1 |\\[0\\] |NCCL (INFO|WARN) |x|é| \\| ", 0..12),
+            before in "(1 \\| ?)?",
+            is_twice: bool,
+        ) {
+            let mut line = before + &words.concat();
+            if is_twice {
+                line = format!("{line}{BETWEEN}{}", words.concat());
+            }
+            let all = line.match_indices(BETWEEN).map(|(at, _)| (&line[..at], &line[at + BETWEEN.len()..]));
+            let mut twice = all.filter(|(first, second)| first.ends_with(second) && is_nccl(second));
+            prop_assert_eq!(once(&line), twice.next().map_or(line.as_str(), |(_, second)| second));
+        }
+
         #[test]
         fn lines_that_were_joined_are_parts_of_the_line_in_its_order(
             words in prop::collection::vec("(a1|b1|é):[0-9]{1,2}:1|\\[[0-9]\\]|NCCL (INFO|WARN) ?|0:|x| ", 0..24),

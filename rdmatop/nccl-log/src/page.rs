@@ -10,7 +10,7 @@ use super::{
     now::Now,
     now_page,
     process::Process,
-    report::{NicKey, NicUse, Report, is_ib},
+    report::{MAX_LOG, NicKey, NicUse, Report, is_ib},
     verdict::{self, host_name, nic_name},
     warning::Warning,
 };
@@ -137,6 +137,17 @@ fn head(out: &mut String, report: &Report) {
             report.processes.len(),
             report.nics.len()
         );
+    }
+    if report.cut > 0 {
+        let words = format!(
+            "Cut: {} read up to {}, and what follows there is missing here.",
+            match report.cut {
+                1 => "1 log was".to_owned(),
+                several => format!("{several} logs were"),
+            },
+            text::bytes(MAX_LOG)
+        );
+        wrapped(out, "", 2, &words);
     }
 }
 

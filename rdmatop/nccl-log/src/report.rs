@@ -24,12 +24,17 @@ use super::{
 };
 use rdmatop_base::order::Gather as _;
 
+/// Largest number of bytes of one log that are read, after it is decompressed. Logs of long jobs of many
+/// ranks with `NCCL_DEBUG=INFO` have a few GiB.
+pub const MAX_LOG: u64 = 16 << 30;
 /// Largest number of processes. A log of a larger job, or of something else, is cut, and the report says so.
 const MAX_PROCESSES: usize = 65_536;
 /// NICs kept, of all hosts: 4,096 hosts with 16 each.
 const MAX_NICS: usize = 65_536;
 /// Largest number of bytes of text kept for all processes. A process of a job has some 4 KiB of them.
 const MAX_TEXT_BYTES: usize = 256 << 20;
+/// Bytes that a message of the dictionary takes in the list of a process, beyond its device's name.
+const MESSAGE: usize = 64;
 /// How many processes of a host are searched for the name of a NIC: each lists all NICs of its host.
 const MAX_SEARCHED: usize = 256;
 /// In a torn log, a host with this many lines is a true one, whatever its name.
@@ -117,6 +122,8 @@ pub struct Report {
     first: Option<Writer>,
     /// Number of lines about processes and NICs beyond the limits.
     pub left_out: u64,
+    /// Number of logs that were not read to their end, but up to [`MAX_LOG`].
+    pub cut: u64,
     /// Bytes of text that were taken into [`Self::processes`], including those that a later line replaced.
     text_bytes: usize,
     /// NICs with connections over a network.
@@ -322,9 +329,15 @@ impl Report {
             if let Some(entry) = entry {
                 // A fault breaks the job; it does not make NCCL choose another network.
                 if !matches!(entry.kind, Kind::Fault | Kind::Echo) {
-                    let device = process.messages.entry(entry.id).or_default();
-                    if device.is_none() {
-                        *device = dictionary::device(text).map(str::to_owned);
+                    let known = process.messages.get(entry.id);
+                    let device = dictionary::device(text).filter(|_| known.is_none_or(Option::is_none));
+                    if known.is_none() || device.is_some() {
+                        self.text_bytes += MESSAGE + device.map_or(0, str::len);
+                        if self.text_bytes > MAX_TEXT_BYTES {
+                            self.left_out += 1;
+                        } else {
+                            process.messages.insert(entry.id, device.map(str::to_owned));
+                        }
                     }
                 }
                 self.verbs |= dictionary::shows_verbs(before, text, entry.kind);

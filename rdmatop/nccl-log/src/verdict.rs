@@ -161,7 +161,7 @@ pub fn judge(report: &Report) -> Verdict {
     let mut parts = vec![line];
     let connected = verdict.nics > 0 || !verdict.on_tcp.is_empty();
     // The lines that a communicator is complete may be among those that are not there.
-    let lost = report.torn + report.repeated + report.left_out > 0;
+    let lost = report.torn + report.repeated + report.left_out + report.cut > 0;
     let jobs = report.jobs();
     if connected && verdict.fault.is_none() && !lost && !jobs.iter().all(Job::is_complete) {
         parts.extend(progress(&jobs, false));

@@ -16,6 +16,16 @@
 //!   group's or the others' bits of the file or directory allow that user to read, and those of each
 //!   directory on the way allow a search. ACLs and capabilities of the process are not considered.
 //!
+//! A log is named by who runs rdmatop, and may lie in a directory of the user whose job wrote it. Its path is
+//! walked as any other, on all mounts, but:
+//!
+//! * No magic link is followed, which would open what another process has open, a pipe included. Only where
+//!   the path itself names a descriptor of rdmatop's own is that one opened (`/dev/fd/63`, as a shell makes of
+//!   `<(zcat x)`).
+//! * A link is followed if it is root's, or of the user who runs rdmatop, or if the file that it leads to
+//!   belongs to the owner of the link.
+//! * Files that the kernel makes are no logs: reading one may take its content from others (`trace_pipe`).
+//!
 //! A root directory may be a FUSE file system of the user. Then each of these calls may hang in the kernel:
 //! the caller has a deadline and leaves the thread behind.
 #![expect(clippy::disallowed_methods, reason = "it opens what is another user's")]
@@ -33,10 +43,11 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, lstat,
-        open, openat, openat2, readlinkat, statx,
+        Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, access, fstatfs,
+        lstat, open, openat, openat2, readlinkat, statx,
     },
     io::Errno,
+    process::getuid,
 };
 
 use super::{
@@ -49,6 +60,15 @@ use rdmatop_base::{order::Ordered as _, text};
 const KERNELS: [&[u8]; 4] = [b"devtmpfs", b"tmpfs", b"sysfs", b"ramfs"];
 /// The largest number of names and links on the way to a file.
 const STEPS: usize = 256;
+/// Types of file systems whose files the kernel makes.
+const MADE: [i64; 4] = [
+    libc::PROC_SUPER_MAGIC,
+    libc::SYSFS_MAGIC,
+    libc::TRACEFS_MAGIC,
+    libc::DEBUGFS_MAGIC,
+];
+/// The largest number of links on the path of a log, as of the kernel's own (`MAXSYMLINKS`).
+const LINKS: usize = 40;
 /// The lines of /proc/PID/fdinfo that are wanted are the first.
 const SMALL: usize = 4096;
 /// The largest number of names in a directory.
@@ -77,6 +97,17 @@ pub enum Refusal {
     /// The file is larger than the limit.
     #[error("it is larger than {0}")]
     TooLarge(String),
+    /// A link of a user leads to a file of another one.
+    #[error("a link of user {link} leads there, to a file of user {file}: name that file itself")]
+    OtherOwner {
+        /// The number of the user whose link it is.
+        link: u32,
+        /// The number of the user whose file it is.
+        file: u32,
+    },
+    /// A magic link.
+    #[error("a link of /proc leads there, to what a process has open: name the file itself")]
+    Magic,
     /// Too many names and links.
     #[error("the links on its path do not end")]
     Endless,
@@ -115,6 +146,52 @@ impl Found {
     /// Finds what is at `path`, whose last name may be a magic link.
     fn at(path: &Path) -> Result<Self, Refusal> {
         Self::new(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Finds a log. Of its path, the kernel follows no link: each is looked at first.
+    fn log(path: &Path) -> Result<Self, Refusal> {
+        if is_descriptor(path) {
+            return Self::at(path);
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let inside = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let mut path: PathBuf = path.components().collect();
+        let mut owners = Vec::new();
+        for _ in 0..LINKS {
+            // The first link, or else what is at the end of the path.
+            let prefixes = path.ancestors().filter(|at| !at.as_os_str().is_empty());
+            let mut prefixes: Vec<&Path> = prefixes.collect();
+            let (found, at) = loop {
+                let at = prefixes.pop().ok_or(Errno::NOENT)?;
+                let found = Self::new(openat2(CWD, at, flags, Mode::empty(), inside)?)?;
+                if prefixes.is_empty() || found.kind() == FileType::Symlink {
+                    break (found, at);
+                }
+            };
+            if found.kind() != FileType::Symlink {
+                let file = found.facts.stx_uid;
+                let trusted = [0, getuid().as_raw(), file];
+                return match owners.into_iter().find(|owner| !trusted.contains(owner)) {
+                    Some(link) => Err(Refusal::OtherOwner { link, file }),
+                    None => Ok(found),
+                };
+            }
+            if found.is_made() {
+                return Err(Refusal::Magic);
+            }
+            owners.push(found.facts.stx_uid);
+            let target = OsString::from_vec(readlinkat(&found.fd, "", Vec::new())?.into_bytes());
+            let rest = path.strip_prefix(at).unwrap_or(Path::new(""));
+            let next = at.parent().unwrap_or(at).join(target);
+            path = next.components().chain(rest.components()).collect();
+        }
+        Err(Refusal::Endless)
+    }
+
+    /// Whether it lies on a file system whose files the kernel makes.
+    fn is_made(&self) -> bool {
+        // These always answer. The type of one that does not is another.
+        fstatfs(&self.fd).is_ok_and(|facts| MADE.contains(&facts.f_type))
     }
 
     fn kind(&self) -> FileType {
@@ -373,9 +450,20 @@ pub(crate) fn mapped(link: &Path, answers: impl FnOnce(u64) -> io::Result<bool>)
 /// Opens a log by a path from the command line. A job's user may have put anything there: only a file or a
 /// pipe is opened. A pipe without data refuses a read (`WouldBlock`); one without a writer is at its end.
 pub fn log(path: &Path) -> Result<File, Refusal> {
-    let found = Found::at(path)?;
+    let found = Found::log(path)?;
     found.must_be(&[FileType::RegularFile, FileType::Fifo])?;
+    if found.is_made() && !is_descriptor(path) {
+        return Err(Refusal::Kind("a file that the kernel makes, no log"));
+    }
     found.reopen()
+}
+
+/// Whether a path names a descriptor of rdmatop's own, and nothing below it.
+fn is_descriptor(path: &Path) -> bool {
+    let is_number = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
+    let dirs = [Path::new("/dev/fd"), Path::new("/proc/self/fd")];
+    let is_in = path.parent().is_some_and(|parent| dirs.contains(&parent));
+    path == Path::new("/dev/stdin") || is_in && path.file_name().is_some_and(is_number)
 }
 
 /// The path of an open file, as the links of processes that have it open read in `/proc/PID/fd`. No file

@@ -25,7 +25,7 @@ use rdmatop_nccl_log::{
     json,
     now::Now,
     page::{self, Links},
-    report::Report,
+    report::{MAX_LOG, Report},
 };
 use rdmatop_sources::{
     foreign::{self, Refusal},
@@ -176,30 +176,40 @@ fn waits(name: &Path) {
 /// Reads one log to its present end. A log that is being written ends within a line or a compressed block:
 /// the complete part counts.
 fn read(report: &mut Report, from: &mut dyn BufRead, name: &Path) -> Result<(), Stop> {
+    read_up_to(MAX_LOG, report, from, name)
+}
+
+/// The same, of a log that may have any number of bytes, as a gzip file of zeroes or one with a hole has.
+fn read_up_to(most: u64, report: &mut Report, from: &mut dyn BufRead, name: &Path) -> Result<(), Stop> {
     let cannot = |error: &io::Error| Stop::failure(format!("cannot read {}: {error}", name.display()));
     let gzip = from
         .fill_buf()
         .map_err(|error| cannot(&error))?
         .starts_with(&GZIP);
     if !gzip {
-        return lines(report, from).map_err(|error| cannot(&error));
+        return lines(most, report, from).map_err(|error| cannot(&error));
     }
-    match lines(report, &mut BufReader::new(MultiGzDecoder::new(from))) {
+    match lines(most, report, &mut BufReader::new(MultiGzDecoder::new(from))) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
         outcome => outcome.map_err(|error| cannot(&error)),
     }
 }
 
-fn lines(report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
+fn lines(most: u64, report: &mut Report, from: &mut dyn BufRead) -> io::Result<()> {
+    let mut from = from.take(most);
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = from.take(LINE).read_until(b'\n', &mut line);
+        let read = from.by_ref().take(LINE).read_until(b'\n', &mut line);
+        // A hole reads as zeroes. logrotate leaves one before what is written on (copytruncate).
+        let zeroes = line.iter().take_while(|byte| **byte == 0).count();
+        let line = line.get(zeroes..).unwrap_or_default();
         if !line.is_empty() {
             // Also the part before a failure: the line may be complete.
-            report.line(line.strip_suffix(b"\n").unwrap_or(&line));
+            report.line(line.strip_suffix(b"\n").unwrap_or(line));
         }
         if read? == 0 {
+            report.cut += u64::from(from.limit() == 0);
             return Ok(());
         }
     }
@@ -255,6 +265,32 @@ mod tests {
         assert_eq!(of(&bytes[..bytes.len() - 12]).nccl_lines, 2);
         // Rotated logs are often concatenated.
         assert_eq!(of(&[bytes.clone(), bytes].concat()).nccl_lines, 4);
+    }
+
+    #[test]
+    fn a_log_without_end_is_read_up_to_a_limit_and_that_is_said() {
+        let most = 10 * LINE;
+        let read = |from: &mut dyn BufRead| {
+            let mut report = Report::default();
+            read_up_to(most, &mut report, from, Path::new("log")).unwrap();
+            report.end();
+            let page = page::text(&report, &Links::new(), None);
+            assert_eq!(page.contains("Cut: "), report.cut > 0, "{page}");
+            (report.lines, report.nccl_lines, report.cut)
+        };
+        let zeroes = || BufReader::new(io::repeat(0));
+        assert_eq!(read(&mut zeroes()), (0, 0, 1));
+        assert_eq!(read(&mut LOG.as_bytes().chain(zeroes())), (2, 2, 1));
+        assert_eq!(read(&mut BufReader::new(io::repeat(b'\n'))), (most, 0, 1));
+        // The same compressed; and a hole before the lines, of a log that ends.
+        let gzip = |limit, tail: &str| {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            io::copy(&mut zeroes().take(limit), &mut gzip).unwrap();
+            gzip.write_all(tail.as_bytes()).unwrap();
+            gzip.finish().unwrap()
+        };
+        assert_eq!(read(&mut &gzip(2 * most, LOG)[..]), (0, 0, 1));
+        assert_eq!(read(&mut &gzip(most / 2 + 100, LOG)[..]), (2, 2, 0));
     }
 
     #[test]

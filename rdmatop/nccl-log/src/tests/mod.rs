@@ -66,6 +66,17 @@ fn text_that_is_kept_is_bounded_and_counted() {
         .sum();
     assert!(kept <= 256 << 20, "{kept}");
     assert!(report.left_out > 0);
+    // Messages of the dictionary are text, too.
+    let left_out = report.left_out;
+    report.line(b"late:1:1 [0] NCCL WARN NET/IB : Unable to open device mlx5_0");
+    report.end();
+    assert!(
+        report
+            .processes
+            .values()
+            .all(|process| process.messages.is_empty())
+    );
+    assert_eq!(report.left_out, left_out + 1);
 }
 
 #[test]

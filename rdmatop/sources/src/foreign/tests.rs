@@ -2,7 +2,9 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    io::Write as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink},
+    process::{Command, Stdio},
     time::Instant,
 };
 
@@ -291,4 +293,167 @@ fn a_descriptor_of_a_path_alone_has_no_device_open() {
         assert_eq!(of(flags), null, "{flags:?}");
     }
     assert_eq!(of(OFlags::PATH), None);
+}
+
+/// The log's content, or the refusal in words.
+fn read_log(path: impl AsRef<Path>) -> String {
+    let read = log(path.as_ref()).and_then(|mut file| {
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        Ok(text)
+    });
+    read.map_or_else(|refusal| refusal.to_string(), |text| format!("content: {text}"))
+}
+
+#[test]
+fn a_link_to_a_pipe_of_another_process_is_no_log_and_takes_nothing() {
+    const MAGIC: &str = "a link of /proc leads there, to what a process has open: name the file itself";
+    let dir = tempfile::tempdir().unwrap();
+    let mut sleeps = Command::new("sleep");
+    let mut other = sleeps.arg("60").stdin(Stdio::piped()).spawn().unwrap();
+    let mut pipe = other.stdin.take().unwrap();
+    pipe.write_all(b"1 line\n").unwrap();
+    let (fd, cwd) = (
+        format!("/proc/{}/fd", other.id()),
+        format!("/proc/{}/cwd", other.id()),
+    );
+    for (name, target) in [
+        ("pipe", format!("{fd}/0")),
+        ("fd", fd.clone()),
+        ("fd/0", String::new()),
+        ("cwd", cwd.clone()),
+        ("cwd/Cargo.toml", String::new()),
+        ("again", "pipe".into()),
+    ] {
+        if !target.is_empty() {
+            symlink(&target, dir.path().join(name)).unwrap();
+        }
+        let said = read_log(dir.path().join(name));
+        // A directory of descriptors is no link.
+        assert!(
+            said == MAGIC || name == "fd" && said == "it is a directory, no file",
+            "{name}: {said}"
+        );
+    }
+    // Neither is one followed where the path itself has it, unless it is rdmatop's own.
+    for path in [
+        format!("{fd}/0"),
+        format!("{cwd}/Cargo.toml"),
+        "/proc/self/cwd/Cargo.toml".into(),
+    ] {
+        assert_eq!(read_log(path), MAGIC);
+    }
+    assert_eq!(rustix::io::ioctl_fionread(&pipe), Ok(7), "nothing was read");
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
+fn a_log_that_is_an_open_descriptor_of_rdmatop_s_own_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("log"), "file").unwrap();
+    let opened = File::open(dir.path()).unwrap();
+    for place in ["/dev/fd", "/proc/self/fd"] {
+        let (from, mut into) = std::io::pipe().unwrap();
+        into.write_all(b"pipe").unwrap();
+        drop(into);
+        assert_eq!(read_log(format!("{place}/{}", from.as_raw_fd())), "content: pipe");
+        let file = File::open(dir.path().join("log")).unwrap();
+        assert_eq!(read_log(format!("{place}/{}", file.as_raw_fd())), "content: file");
+        // What lies below an open directory, and a way about, are as any other path.
+        for other in [
+            format!("{place}/{}/log", opened.as_raw_fd()),
+            format!("{place}/../fd/{}", file.as_raw_fd()),
+        ] {
+            assert!(read_log(&other).contains("a link of /proc"), "{other}");
+        }
+    }
+    assert!(is_descriptor(Path::new("/dev/stdin")));
+}
+
+#[test]
+fn links_to_logs_are_followed_where_their_owner_owns_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("run")).unwrap();
+    fs::write(at("run/log"), "x").unwrap();
+    for (name, target) in [
+        ("a", "run/../run/log"),
+        ("b", "./a"),
+        ("latest", "run/"),
+        ("run/up", ".."),
+        ("loop", "loop"),
+        ("none", "run/none"),
+        ("run/whole", at("run/log").to_str().unwrap()),
+    ] {
+        symlink(target, at(name)).unwrap();
+    }
+    let paths = [
+        "run/log",
+        "a",
+        "b",
+        "latest/log",
+        "latest/up/latest/log",
+        "run/whole",
+    ];
+    for path in paths {
+        assert_eq!(read_log(at(path)), "content: x", "{path}");
+    }
+    assert_eq!(read_log(at("loop")), "the links on its path do not end");
+    assert_eq!(read_log(at("latest")), "it is a directory, no file");
+    for none in [at("none"), at("latest/none"), PathBuf::new()] {
+        assert!(read_log(&none).contains("No such file"), "{none:?}");
+    }
+    if !getuid().is_root() {
+        println!("SKIPPED links of other users: this test is not root's");
+        return;
+    }
+    let (user, other) = (4242, 4343);
+    let give = |name: &str, uid: u32| lchown(at(name), Some(uid), None).unwrap();
+    for (file, link, follows) in [
+        (user, user, true),
+        (user, 0, true),
+        (user, other, false),
+        (0, user, false),
+    ] {
+        give("run/log", file);
+        for name in ["a", "b", "latest", "run/up", "run/whole"] {
+            give(name, 0);
+        }
+        assert_eq!(read_log(at("b")), "content: x");
+        let refusal =
+            format!("a link of user {link} leads there, to a file of user {file}: name that file itself");
+        let wanted = if follows { "content: x" } else { &refusal };
+        // Each of these has that link at its end, in its middle, or behind another one.
+        for (name, path) in [
+            ("a", "a"),
+            ("a", "b"),
+            ("latest", "latest/log"),
+            ("run/up", "latest/up/b"),
+        ] {
+            give(name, link);
+            assert_eq!(read_log(at(path)), wanted, "{path}: {file} {link}");
+            give(name, 0);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_the_kernel_makes_is_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in [
+        "/proc/version",
+        "/sys/kernel/uevent_seqnum",
+        "/sys/kernel/tracing/trace_pipe",
+    ] {
+        if !Path::new(path).exists() {
+            println!("SKIPPED {path}: it is not here");
+            continue;
+        }
+        let link = dir.path().join(path.replace('/', "_"));
+        symlink(path, &link).unwrap();
+        for path in [Path::new(path), &link] {
+            assert_eq!(read_log(path), "it is a file that the kernel makes, no log");
+        }
+    }
 }
