@@ -108,15 +108,19 @@ fn is_left_alone(root: &Root, pid: u32) -> bool {
     if !is_any_late || !dir.exists() {
         return false;
     }
-    let user = real_user(root, pid);
-    let (all, of_user) = {
+    let all = {
         let known = known();
         if known.late.contains_key(&dir) {
             return true;
         }
-        let of_user = known.late.values().filter(|late| late.user == user);
-        (known.late.len(), of_user.count())
+        known.late.len()
     };
+    // Whose it is can take long to say, and does not matter yet.
+    if all < OF_USER {
+        return false;
+    }
+    let user = real_user(root, pid);
+    let of_user = known().late.values().filter(|late| late.user == user).count();
     all >= MOST || of_user >= 2 * OF_USER || of_user >= OF_USER && looks_in_exec(&dir)
 }
 

@@ -9,11 +9,14 @@ use std::{
     ops::ControlFlow,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
-    execs, foreign,
+    clock, execs, foreign,
     proc::{Stat, Status},
     root::Root,
 };
@@ -23,8 +26,15 @@ use rdmatop_base::order::Gather as _;
 /// then goes on with other users' processes, so that no user can hide them.
 pub const MOST: usize = 200_000;
 /// Why something is unknown where a search left files out.
-pub const CUT: &str = "a user has more than 200,000 files open, or a process that waits in execve(2), \
-                       and no more of his were looked at";
+pub const CUT: &str = "a user has more than 200,000 files open, a process that waits in execve(2), or \
+                       processes whose groups are so many that asking whose they are takes too long, and no \
+                       more of his were looked at";
+/// For so long a search asks whose processes are, ns. Each may have 65,536 groups, all of which the kernel
+/// writes for each answer: 20 ms and, where the machine is busy, 0.2 s. Those of 5,000 ordinary processes
+/// take that together.
+const ASKING: u64 = 1_000_000_000;
+/// Stands for the user of a process who was not asked for (`INVALID_UID`): no user has this number.
+const NOBODY: u32 = u32::MAX;
 
 /// Says where a search need not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +52,8 @@ pub struct Walk {
     pub(crate) hidden: bool,
     /// It stopped at its limit, or a process did not answer: some files of some user were not read.
     pub cut: bool,
+    /// Whose some files are was not asked for.
+    pub(crate) unasked: bool,
 }
 
 /// An open file.
@@ -112,8 +124,38 @@ fn list(dir: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry> + use<>> {
 pub struct Holder {
     /// Its number.
     pub pid: u32,
-    /// Its real user.
+    /// Its real user; `u32::MAX` where that was not asked for.
     pub user: u32,
+}
+
+/// Whose the processes are that one search looks at.
+#[derive(Debug, Default)]
+pub struct Users {
+    asked_ns: AtomicU64,
+}
+
+impl Users {
+    /// The real user of a process. Where asking for users has taken a second, all who must be asked for count
+    /// as one, `u32::MAX`.
+    pub fn of(&self, root: &Root, pid: u32) -> u32 {
+        self.of_by(root, pid, clock::monotonic)
+    }
+
+    /// As [`Users::of`], by this clock, ns.
+    fn of_by(&self, root: &Root, pid: u32, now: impl Fn() -> u64) -> u32 {
+        let owner = owner(root, pid);
+        if owner != 0 {
+            return owner;
+        }
+        if self.asked_ns.load(Ordering::Relaxed) >= ASKING {
+            return NOBODY;
+        }
+        let begun = now();
+        let user = real_user(root, pid);
+        let took_ns = now().saturating_sub(begun);
+        self.asked_ns.fetch_add(took_ns, Ordering::Relaxed);
+        user
+    }
 }
 
 /// Calls `see` with each process, by number, and each of its open files whose target `is_wanted`; `Break`
@@ -122,6 +164,18 @@ pub fn walk(
     root: &Root,
     most: usize,
     is_wanted: fn(&[u8]) -> bool,
+    see: impl FnMut(Holder, &OpenFile) -> ControlFlow<Ends>,
+) -> Walk {
+    let users = Users::default();
+    walk_by(root, most, is_wanted, move |root, pid| users.of(root, pid), see)
+}
+
+/// As [`walk`], of processes whose users `user` says.
+fn walk_by(
+    root: &Root,
+    most: usize,
+    is_wanted: fn(&[u8]) -> bool,
+    user: impl Fn(&Root, u32) -> u32 + Send + Sync + 'static,
     mut see: impl FnMut(Holder, &OpenFile) -> ControlFlow<Ends>,
 ) -> Walk {
     let mut out = Walk::default();
@@ -129,7 +183,7 @@ pub fn walk(
     let looked: Mutex<HashMap<u32, usize>> = Mutex::default();
     let looked = Arc::new(looked);
     let work = move |root: &Root, pid| {
-        let user = real_user(root, pid);
+        let user = user(root, pid);
         let of_user = || looked.lock().unwrap_or_else(PoisonError::into_inner);
         let left = most.saturating_sub(of_user().get(&user).copied().unwrap_or_default());
         let read = read(root, pid, left, is_wanted);
@@ -147,6 +201,7 @@ pub fn walk(
             Err(error) => out.hidden |= error.kind() == ErrorKind::PermissionDenied,
             Ok(read) => {
                 out.cut |= read.cut;
+                out.unasked |= holder.user == NOBODY && read.looked > 0;
                 for file in &read.wanted {
                     match see(holder, file) {
                         ControlFlow::Break(Ends::Process) => break,
@@ -209,17 +264,22 @@ pub(super) fn read(root: &Root, pid: u32, most: usize, is_wanted: fn(&[u8]) -> b
     Ok(out)
 }
 
-/// The real user of a process. The directory in /proc of one that is not dumpable is root's, and any user's
-/// can be so; only for those the longer file is read. A process that has ended has no more files, so that its
-/// user does not matter.
+/// Who has the directory of a process in /proc: its effective user, dumpable or not (`task_dump_owner`,
+/// fs/proc/base.c, makes root the owner of what is in it alone).
+fn owner(root: &Root, pid: u32) -> u32 {
+    fs::metadata(root.proc(pid.to_string())).map_or(0, |dir| dir.uid())
+}
+
+/// The real user of a process. Anybody may start a setuid program, whose effective user is root; only for
+/// root's the longer file is read. A process that has ended has no more files, so that its user does not
+/// matter.
 pub(super) fn real_user(root: &Root, pid: u32) -> u32 {
-    let dir = root.proc(pid.to_string());
-    let owner = fs::metadata(&dir).map_or(0, |dir| dir.uid());
+    let owner = owner(root, pid);
     if owner != 0 {
         return owner;
     }
-    Status::read(root, &dir)
-        .and_then(|status| status.uid)
+    Status::whose(root, &root.proc(pid.to_string()))
+        .and_then(|(_, user)| user)
         .unwrap_or(0)
 }
 
@@ -269,6 +329,48 @@ mod tests {
         // Of another user, whoever has its directory.
         fake.proc("9/status", "Tgid:\t9\nUid:\t1000\t0\t0\t0\n");
         assert_eq!(seen(2, ControlFlow::Continue(())), (vec![7, 7, 9, 9], false));
+    }
+
+    #[test]
+    fn processes_with_very_many_groups_end_no_search_and_share_one_bound() {
+        let fake = Fake::new();
+        fake.link("proc/500/fd/3", "/dev/infiniband/uverbs0")
+            .link("proc/501/fd/3", "/dev/infiniband/uverbs1");
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can make directories of other users");
+            return;
+        }
+        std::os::unix::fs::chown(fake.root().proc("500"), Some(2000), None).unwrap();
+        for pid in 20..120_u32 {
+            fake.proc(format!("{pid}/status"), "Tgid:\t20\nUid:\t1000\t0\t0\t0\n")
+                .link(format!("proc/{pid}/fd/3"), "/dev/null");
+        }
+        let search = |most, millis: u64| {
+            let (root, mut seen) = (fake.root(), Vec::new());
+            let (clock, users) = (root.clone(), Users::default());
+            // So long does each status take.
+            let now = move || clock.opens() * millis * 1_000_000;
+            let before = root.opens();
+            let walk = walk_by(
+                &root,
+                most,
+                |target| verbs_file(target).is_some(),
+                move |root, pid| users.of_by(root, pid, &now),
+                |holder, _| {
+                    seen.push((holder.pid, holder.user));
+                    ControlFlow::Continue(())
+                },
+            );
+            (seen, (walk.cut, walk.unasked), root.opens() - before)
+        };
+        // The list of processes, and the status of each but 500.
+        let all = (vec![(500, 2000), (501, 0)], (false, false), 102);
+        assert_eq!(search(1000, 1), all);
+        let unasked = (vec![(500, 2000), (501, NOBODY)], (false, true), 6);
+        assert_eq!(search(1000, 200), unasked);
+        // The files of those who were not asked for are too many for one user.
+        let cut = (vec![(500, 2000)], (true, true), 6);
+        assert_eq!(search(50, 200), cut);
     }
 
     #[test]

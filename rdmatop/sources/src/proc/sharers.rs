@@ -102,8 +102,9 @@ fn search(
     }
     // Files that were read and pairs that were compared, by user.
     let mut spent: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    let users = open_files::Users::default();
     for other in pids.into_iter().filter(|other| *other != pid) {
-        let user = open_files::real_user(root, other);
+        let user = users.of(root, other);
         let (looked, compared) = spent.entry(user).or_default();
         if *looked > MOST_FILES || *compared > MOST_PAIRS_OF_ALL {
             out.cut = true;

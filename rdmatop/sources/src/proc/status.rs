@@ -40,6 +40,14 @@ impl Status {
         Some(Self::parse(&root.bytes(&dir.join("status"), Self::LIMIT)?))
     }
 
+    /// The thread group and the real user alone: their lines come before the groups, which it would take
+    /// longer to parse than the kernel needs to write them.
+    pub(crate) fn whose(root: &Root, dir: &Path) -> Option<(Option<u32>, Option<u32>)> {
+        const LINES: usize = 1024;
+        let lines = Self::parse(&root.bytes(&dir.join("status"), LINES)?);
+        Some((lines.tgid, lines.uid))
+    }
+
     /// Parses the file; a line that is absent or odd leaves its value unknown. The kernel escapes the name in
     /// the first line (`proc_task_name`), so no process can forge a line.
     pub fn parse(raw: &[u8]) -> Self {
@@ -78,7 +86,7 @@ impl Status {
 /// The real user of a process, with whose other processes it shares places and patience: a setuid program,
 /// which is anybody's to start, has the effective user root. `None`: it has ended.
 pub fn real_user(root: &Root, pid: u32) -> Option<u32> {
-    Status::read(root, &root.proc(pid.to_string()))?.uid
+    Status::whose(root, &root.proc(pid.to_string()))?.1
 }
 
 fn small(word: Option<&[u8]>) -> Option<u32> {
@@ -120,6 +128,8 @@ mod tests {
         );
         let read = Status::read(&fake.root(), &fake.root().proc("7")).unwrap();
         assert_eq!((read.ns_pids, read.cap_eff), (vec![7, 12], Some(0x4000)));
+        let whose = Status::whose(&fake.root(), &fake.root().proc("7"));
+        assert_eq!(whose, Some((Some(7), None)));
         assert_eq!(Status::read(&fake.root(), &fake.root().proc("8")), None);
     }
 

@@ -89,7 +89,7 @@ pub(super) fn find(
     for (socket, handed) in of_root {
         found.entry(socket).or_insert(handed);
     }
-    let cut = walk.cut && found.len() < sockets.len();
+    let cut = (walk.cut || walk.unasked) && found.len() < sockets.len();
     (found, cut)
 }
 

@@ -37,12 +37,7 @@ use rdmatop_doctor::{
     page,
 };
 use rdmatop_sources::{
-    open_files,
-    platform::Platform,
-    privileges,
-    proc::{lives, real_user},
-    root::Root,
-    sysfs::list_devices,
+    open_files, platform::Platform, privileges, proc::lives, root::Root, sysfs::list_devices,
 };
 
 /// How long drivers have to answer.
@@ -251,18 +246,18 @@ fn drivers(
 }
 
 fn processes(root: &Root, mut users: BTreeSet<u32>, facts: &mut Facts) {
-    let until = Instant::now() + stretched(FOR_PROCESSES);
     users.remove(&std::process::id());
+    let asked = open_files::Users::default();
+    let user = |pid| Some(asked.of(root, pid));
     let subjects: Vec<(Subject, Option<u32>)> = if let Some(pid) = facts.pid {
-        vec![(Subject::Asked(pid), real_user(root, pid))]
+        vec![(Subject::Asked(pid), user(pid))]
     } else {
-        let of_users = users
-            .iter()
-            .map(|pid| (Subject::Pid(*pid), real_user(root, *pid)));
+        let of_users = users.iter().map(|pid| (Subject::Pid(*pid), user(*pid)));
         let taken = in_turn(of_users, PROCESSES, |(_, user)| *user);
         facts.left_out = users.len() - taken.len();
         [(Subject::Own, None)].into_iter().chain(taken).collect()
     };
+    let until = Instant::now() + stretched(FOR_PROCESSES);
     let jobs = subjects.iter().flat_map(|(subject, user)| {
         let (subject, here, there) = (*subject, root.clone(), root.clone());
         let read = Job::new(*user, move || {

@@ -23,6 +23,9 @@ const SMALL: usize = 64 << 10;
 const MAPS: usize = 16 << 20;
 /// A larger /etc/nccl.conf is not read.
 const CONF: u64 = 64 << 10;
+/// The limits of so many cgroups are read, each within the one before. Nothing nests jobs as deep, but any
+/// user to whom a cgroup is delegated can make 2,000 within each other.
+pub(in crate::app) const LEVELS: usize = 32;
 
 /// Which process to read.
 #[derive(Clone, Copy, Debug)]
@@ -211,12 +214,18 @@ pub(super) fn cgroup(root: &Root, dir: &Path) -> Option<String> {
 
 /// Limits of its RDMA cgroup and of those above it.
 fn rdma_limits(root: &Root, dir: &Path) -> Reading<Vec<RdmaLimit>> {
-    read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Some(limits_of(root, &raw)))
+    match read::bytes(&dir.join("cgroup"), SMALL).parse(|raw| Some(limits_of(root, &raw))) {
+        Reading::Known((_, true)) => {
+            Reading::Unknown(format!("its cgroup is more than {LEVELS} levels deep"))
+        }
+        whole_or_not_read => whole_or_not_read.parse(|(found, _)| Some(found)),
+    }
 }
 
-/// The limits of the cgroups that a process's `cgroup` file lists.
-pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
-    let mut found = Vec::new();
+/// The limits of the cgroups that a process's `cgroup` file lists, and whether there may be others because
+/// one of them is too deep.
+pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> (Vec<RdmaLimit>, bool) {
+    let (mut found, mut cut) = (Vec::new(), false);
     for (_, controllers, path) in hierarchies(raw) {
         let base = if controllers.is_empty() {
             root.sys("fs/cgroup")
@@ -228,18 +237,32 @@ pub(in crate::app) fn limits_of(root: &Root, raw: &[u8]) -> Vec<RdmaLimit> {
         } else {
             continue;
         };
-        limits_above(root, &base, path, &mut found);
+        cut |= limits_above(root, &base, path, &mut found);
     }
-    found
+    (found, cut)
 }
 
-fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) {
-    for cgroup in ancestors(path) {
-        let dir = base.join(cgroup);
-        let Some(max) = root.bytes(&dir.join("rdma.max"), 4096) else {
-            continue;
-        };
-        let current = root.bytes(&dir.join("rdma.current"), 4096).unwrap_or_default();
+/// Adds the limits of a cgroup and of those above it, the innermost first. Returns whether it is too deep for
+/// that.
+fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit>) -> bool {
+    let all: Vec<&Path> = ancestors(path).collect();
+    let (mut with_limits, mut cut) = (Vec::new(), false);
+    for (level, cgroup) in all.into_iter().rev().enumerate() {
+        cut = level > LEVELS;
+        if cut {
+            break;
+        }
+        match root.bytes(&base.join(cgroup).join("rdma.max"), 4096) {
+            Some(max) => with_limits.push((cgroup, max)),
+            // The root cgroup has no limits.
+            None if level == 0 => {}
+            // Where the controller is off, it is off in all cgroups within (cgroup.subtree_control).
+            None => break,
+        }
+    }
+    for (cgroup, max) in with_limits.into_iter().rev() {
+        let current = base.join(cgroup).join("rdma.current");
+        let current = root.bytes(&current, 4096).unwrap_or_default();
         let now = entries(&current);
         for (device, resource, max) in entries(&max) {
             // "max" means no limit.
@@ -257,6 +280,7 @@ fn limits_above(root: &Root, base: &Path, path: &[u8], found: &mut Vec<RdmaLimit
             });
         }
     }
+    cut
 }
 
 /// `mlx5_0 hca_handle=2 hca_object=max`, a line for each device.
@@ -482,6 +506,31 @@ mod tests {
         let mut found = Vec::new();
         limits_above(&fake.root(), &fake.root().sys("fs/cgroup"), b"/../", &mut found);
         assert_eq!(found, []);
+    }
+
+    #[test]
+    fn a_deep_cgroup_costs_little_and_says_what_is_unknown() {
+        let (fake, max) = (Fake::new(), "mlx5_0 hca_object=10\n");
+        let list = format!("0::{}\n", "/a".repeat(1900));
+        fake.proc("7/cgroup", &list);
+        let (root, most) = (fake.root(), u64::try_from(LEVELS).unwrap());
+        let look = || {
+            let before = root.opens();
+            let (found, cut) = limits_of(&root, list.as_bytes());
+            (found.len(), cut, root.opens() - before)
+        };
+        let (none, one) = (Reading::Known(0), Reading::Known(1));
+        let known = || rdma_limits(&root, &root.proc("7")).parse(|found| Some(found.len()));
+        // The controller is off, and then on at the first level alone.
+        assert_eq!((look(), known()), ((0, false, 2), none));
+        fake.sys("fs/cgroup/a/rdma.max", max);
+        assert_eq!((look(), known()), ((1, false, 4), one));
+        // It is on at each level.
+        for level in 1..=LEVELS + 9 {
+            fake.sys(format!("fs/cgroup{}/rdma.max", "/a".repeat(level)), max);
+        }
+        assert_eq!(look(), (LEVELS, true, 1 + 2 * most));
+        assert!(known().unknown().is_some(), "{:?}", known());
     }
 
     proptest! {

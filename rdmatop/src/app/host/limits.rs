@@ -1,8 +1,11 @@
 //! Limits of RDMA cgroups that are reached.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
-use super::super::doctor::process::limits_of;
+use super::super::doctor::process::{LEVELS, limits_of};
 use rdmatop_base::turns::in_turn;
 use rdmatop_model::{
     cause::{Cause, CauseId, Concerns},
@@ -10,9 +13,10 @@ use rdmatop_model::{
 };
 use rdmatop_sources::root::Root;
 
-/// How often limits are looked at where there are any, ns.
-const OFTEN: u64 = 2_000_000_000;
-/// How often where no cgroup had a limit at the last look, ns.
+/// How long after a look limits are looked at again where there are any, ns: two rounds of a second, less the
+/// look's own time.
+const OFTEN: u64 = 1_900_000_000;
+/// How long where no cgroup had a limit at the last look, ns.
 const SELDOM: u64 = 30_000_000_000;
 /// Different cgroups that are looked at in one round at most; the users take turns.
 const CGROUPS: usize = 64;
@@ -22,10 +26,11 @@ const LIST: usize = 16 << 10;
 /// Looks at the limits of processes, a cgroup at a time.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
+    /// When the last look had ended.
     looked_ns: Option<u64>,
     /// The cgroups that there were at the last look, by their paths, also those that were too many for it.
     seen: BTreeSet<String>,
-    /// How many were.
+    /// How many were, or have some limits that are unknown because they are too deep.
     left_out: usize,
     /// One of them has a limit.
     any: bool,
@@ -45,6 +50,7 @@ impl Limits {
         processes: impl Iterator<Item = InCgroup<'a>> + Clone,
         out: &mut dyn FnMut(Input),
     ) {
+        let begun = Instant::now();
         let since = self.looked_ns.map(|at| now_ns.saturating_sub(at));
         let every = if self.any { OFTEN } else { SELDOM };
         // A new cgroup is looked at at once, before a rule asks why calls of its processes fail.
@@ -66,7 +72,9 @@ impl Limits {
             let list = pids
                 .first()
                 .and_then(|pid| root.bytes(&root.proc(format!("{pid}/cgroup")), LIST));
-            for limit in list.map(|list| limits_of(root, &list)).unwrap_or_default() {
+            let (limits, cut) = list.map(|list| limits_of(root, &list)).unwrap_or_default();
+            self.left_out += usize::from(cut);
+            for limit in limits {
                 self.any = true;
                 if limit.current.is_none_or(|current| current < limit.max) {
                     continue;
@@ -80,7 +88,8 @@ impl Limits {
                 }));
             }
         }
-        self.looked_ns = Some(now_ns);
+        let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.looked_ns = Some(now_ns.saturating_add(took_ns));
         if reached != self.sent {
             self.sent.clone_from(&reached);
             out(Input::RdmaLimits(reached));
@@ -97,7 +106,9 @@ impl Limits {
                 "Unknown of {} cgroups: whether their RDMA limits are reached",
                 self.left_out
             ),
-            why: format!("rdmatop looks at {CGROUPS} cgroups, of each user in turn"),
+            why: format!(
+                "rdmatop looks at {CGROUPS} cgroups, of each user in turn, and at {LEVELS} levels of each"
+            ),
             remedy: "".into(),
         })
     }
@@ -188,11 +199,27 @@ mod tests {
     }
 
     #[test]
+    fn of_a_deep_cgroup_the_limits_above_are_seen_and_a_note_names_those_below() {
+        let (fake, mut limits) = (Fake::new(), Limits::default());
+        let deep = format!("/job{}", "/a".repeat(1900));
+        fake.proc("7/cgroup", format!("0::{deep}\n"));
+        job(&fake, 5);
+        for level in 1..=LEVELS {
+            let max = format!("fs/cgroup/job{}/rdma.max", "/a".repeat(level));
+            fake.sys(max, "rxe0 hca_handle=max hca_object=max\n");
+        }
+        let sent = look(&mut limits, &fake, 1, &[(7, None, &deep)]);
+        assert_eq!(sent, Some(vec![(7, "/job".to_owned(), 5)]));
+        let note = limits.note().map(|note| note.to_string()).unwrap_or_default();
+        assert!(note.starts_with("Unknown of 1 cgroups"), "{note}");
+    }
+
+    #[test]
     fn where_there_is_no_limit_it_is_looked_for_seldom() {
         let (fake, mut limits) = (Fake::new(), Limits::default());
         fake.proc("7/cgroup", "0::/a/b/c\n");
         let mut opens = Vec::new();
-        for second in 1..=31 {
+        for second in 1..=32 {
             let before = fake.root().opens();
             assert_eq!(look(&mut limits, &fake, second, &[(7, None, "/a/b/c")]), None);
             opens.push(fake.root().opens() - before);

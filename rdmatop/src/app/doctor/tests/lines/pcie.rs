@@ -71,7 +71,7 @@ fn a_link_of_pcie_that_is_too_slow_is_named_and_one_that_is_enough_is_not() {
     };
     let same = HEALTHY.devices.known().unwrap()[0].board.known().unwrap().clone();
     let warns = |line: Vec<String>| line.iter().any(|line| line.starts_with("Warn pcie.link"));
-    assert!(!warns(storage("MT_0000000838")));
+    assert!(!warns(storage("MT_0000000765")));
     assert!(warns(storage(same.leak())));
     // All in Gen4 slots, with ports of 100 Gb/s: the machine was bought so.
     let line = changed(|facts| {
