@@ -100,7 +100,7 @@ fn ebpf_that_is_refused_has_one_note_with_why_and_the_remedy() {
         }
         host.tick().health.notes.iter().map(ToString::to_string).collect()
     };
-    let refused = "No eBPF: no lifecycle events and no per-QP rates: too many open files. ";
+    let refused = "No eBPF: no lifecycle events and no per-QP rates: too many open files; ";
     assert_eq!(
         notes(vec![off(CauseId::NoFiles, "`ulimit -n 1024`")]),
         [format!("{refused}`ulimit -n 1024`")]

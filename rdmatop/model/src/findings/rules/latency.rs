@@ -215,7 +215,11 @@ mod tests {
                 let buckets = [0, count - slow, 0, slow, 0];
                 let point = totals(0, &[0; 5]).until(&totals(S, &buckets)).unwrap();
                 let view = crate::engine::latency_of(&buckets).p99_ns.unwrap();
-                assert_eq!(point.p99_ns, view as f64, "{slow} of {count}");
+                assert_eq!(
+                    point.p99_ns.to_bits(),
+                    (view as f64).to_bits(),
+                    "{slow} of {count}"
+                );
             }
         }
     }
