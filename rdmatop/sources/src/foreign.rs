@@ -20,8 +20,8 @@
 //! walked as any other, on all mounts, but:
 //!
 //! * No magic link is followed, which would open what another process has open, a pipe included. Only where
-//!   the path itself names a descriptor of rdmatop's own is that one opened (`/dev/fd/63`, as a shell makes of
-//!   `<(zcat x)`).
+//!   the path itself names a descriptor of rdmatop's own is that one opened (`/dev/fd/63`, as a shell makes
+//!   of `<(zcat x)`).
 //! * A link is followed if it is root's, or of the user who runs rdmatop, or if the file that it leads to
 //!   belongs to the owner of the link.
 //! * Files that the kernel makes are no logs: reading one may take its content from others (`trace_pipe`).

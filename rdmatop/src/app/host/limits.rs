@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_deep_cgroup_the_limits_above_are_seen_and_a_note_names_those_below() {
+    fn of_a_deep_cgroup_the_limits_above_are_seen_and_a_note_says_so() {
         let (fake, mut limits) = (Fake::new(), Limits::default());
         let deep = format!("/job{}", "/a".repeat(1900));
         fake.proc("7/cgroup", format!("0::{deep}\n"));

@@ -113,7 +113,7 @@ fn ebpf_that_is_refused_has_one_note_with_why_and_the_remedy() {
     // Said already, whichever comes first; and what does not say it does not hide it.
     for said in [CauseId::NoCapability, CauseId::Memlock, CauseId::NoSysfs] {
         let both = vec![off(CauseId::NotPermitted, ""), machine(vec![missing(said)])];
-        assert_eq!(notes(both), ["z: x. y"], "{said:?}");
+        assert_eq!(notes(both), ["z: x; y"], "{said:?}");
     }
     // A limit of memory is not why a thread could not start.
     for (said, refused) in [
