@@ -365,7 +365,8 @@ fn what_a_card_with_qps_can_have_is_found_and_over_when_mended() -> Result<()> {
     ports[0].rate("rx_prio3_pause", 5_000)?;
     // The neighbour is paused only a little.
     ports[1].rate("rx_prio3_pause", 50)?;
-    for port in &ports[1..3] {
+    // The slow port carries its part: one with idle queue pairs slows nobody.
+    for port in &ports[1..] {
         port.rate("port_xmit_data", 125_000_000)?;
     }
     ports[1].rate("tx_prio0_bytes", 500_000_000)?;
