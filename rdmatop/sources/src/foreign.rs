@@ -105,7 +105,7 @@ pub enum Refusal {
         /// The number of the user whose file it is.
         file: u32,
     },
-    /// A magic link.
+    /// The path leads through a link of /proc to what a process has open (a magic link).
     #[error("a link of /proc leads there, to what a process has open: name the file itself")]
     Magic,
     /// Too many names and links.

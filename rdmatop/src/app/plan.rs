@@ -55,7 +55,7 @@ pub(super) struct Plan {
     pub(super) attach: Option<AttachMode>,
     pub(super) verb_times: bool,
     pub(super) max_qps: Option<u32>,
-    /// Probes on programs.
+    /// What `--uprobes` asks for: which programs get probes, and how much of a core these may take.
     pub(super) uprobes: Option<UserOptions>,
     /// How much of a core probes on programs may take, also those that a key switches on.
     pub(super) uprobe_limit: f64,

@@ -118,7 +118,7 @@ pub struct Finding {
     pub seen_mono_ns: u64,
 }
 
-/// A second, ns.
+/// Nanoseconds in a second.
 const S: u64 = 1_000_000_000;
 /// What was not seen for this long is said to be past, s: bursts leave gaps.
 const QUIET_S: u64 = 5;

@@ -35,7 +35,7 @@ pub(super) fn sends(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     one_link(ctx, port, "sends", |member| member.tx_bytes)
 }
 
-/// The same of what is received.
+/// One member of a bond receives nearly everything.
 pub(super) fn receives(ctx: &RuleContext<'_>, port: &PortRow) -> Option<Finding> {
     one_link(ctx, port, "receives", |member| member.rx_bytes)
 }
