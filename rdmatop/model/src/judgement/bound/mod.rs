@@ -184,14 +184,16 @@ impl Judgement {
         for port in &facts.ports {
             ports.entry(port.device_uid).or_default().push(port);
         }
-        // Who has queue pairs on each link; `None`: a process that is not known, or has ended.
-        let mut users: BTreeMap<Link, BTreeSet<Option<JobKey<'_>>>> = BTreeMap::new();
+        // The only user of each link, `Some(None)` for a process that is not known, or has ended; `None` where
+        // there are several.
+        let mut users: BTreeMap<Link, Option<Option<JobKey<'_>>>> = BTreeMap::new();
         let living = rows.iter().filter(|row| !row.exited);
         let living: BTreeMap<u64, JobKey<'_>> = living.map(|row| (row.uid, JobKey::of(row))).gather();
         for (process, links) in links {
             let user = process.and_then(|uid| living.get(&uid).copied());
             for link in links {
-                users.entry(*link).or_default().insert(user);
+                let only = users.entry(*link).or_insert(Some(user));
+                *only = only.filter(|only| *only == user);
             }
         }
         let mut jobs: BTreeMap<JobKey<'_>, Job> = BTreeMap::new();
@@ -219,8 +221,8 @@ impl Judgement {
             // A queue pair whose port is not known may be on any of its device.
             let may_use = |port: &(u64, u32)| [(port.0, Some(port.1)), (port.0, None)];
             let links = used.keys().flat_map(may_use);
-            let mut others = links.filter_map(|link| users.get(&link)).flatten();
-            let alone = others.all(|user| *user == Some(*key));
+            let mut users = links.filter_map(|link| users.get(&link));
+            let alone = users.all(|only| *only == Some(Some(*key)));
             Some((*key, job.judge(&used, alone)?))
         });
         let judged: BTreeMap<_, _> = judged.gather();
