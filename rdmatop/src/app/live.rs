@@ -4,10 +4,11 @@ use std::{sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, interval_at, sleep, sleep_until, timeout},
 };
 
 use super::{
+    heap,
     plan::{Mode, Plan},
     pump::{Pump, Settings},
     ready, signals,
@@ -37,6 +38,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The longest time that the screen may take to end. It receives the signals too and ends at once; one that
 /// hangs is left behind.
 const SCREEN: Duration = Duration::from_secs(2);
+
+/// How long after the start free memory is given back, and how often then.
+const TRIM: [Duration; 2] = [Duration::from_secs(8), Duration::from_mins(1)];
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let options = options(plan);
@@ -75,6 +79,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
     let check = targets::check(plan.filter.clone());
     let deadline = plan.duration.map(|duration| Instant::now() + duration);
     let mut asked_to_end = None;
+    let mut trim = interval_at(Instant::now() + TRIM[0], TRIM[1]);
     let (shown, failed) = {
         let late = late(&mut signals);
         tokio::pin!(late);
@@ -96,6 +101,7 @@ pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {
                 Some(control) = asked.recv() => {
                     on_request.obey(control, &refresh, &snapshots.borrow());
                 }
+                _ = trim.tick() => heap::trim(),
                 Ok(()) = snapshots.changed() => on_request.let_go(&snapshots.borrow_and_update()),
                 () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => break None,
             }

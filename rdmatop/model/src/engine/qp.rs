@@ -125,8 +125,8 @@ pub(super) struct Qp {
     pub(super) object: u64,
     /// Its births with the addresses, one for each set of programs that saw it.
     pub(super) births: Vec<(u64, u64)>,
-    /// The QP that had its number before.
-    pub(super) before: Option<u64>,
+    /// The QP that had its number before; 0: none.
+    pub(super) before: u64,
     /// The owner's name at creation, as a record had it.
     pub(super) comm: Option<Arc<str>>,
     /// The kernel side reported the owner. A dump knows only the PID, which may be another process's by now.
@@ -142,8 +142,8 @@ pub(super) struct Qp {
     pub(super) created: bool,
     /// Time of the last record about it.
     pub(super) event_ns: u64,
-    /// `None` while it lives.
-    end: Option<End>,
+    /// `None` while it lives. Most of ten thousand do.
+    end: Option<Box<End>>,
     pub(super) psn: Psn,
     pub(super) flow: Option<Flow>,
     /// While it is held the QP cannot be forgotten: its last counts are not in.
@@ -208,12 +208,12 @@ impl Qp {
 
     /// The time at which the QP ended.
     pub(super) fn ended_ns(&self) -> Option<u64> {
-        self.end.map(|end| end.at_ns)
+        self.end.as_ref().map(|end| end.at_ns)
     }
 
     /// It ended at this time, and by `gone_ns` for certain.
     pub(super) fn end(&mut self, at_ns: u64, gone_ns: u64) {
-        self.end = Some(End { at_ns, gone_ns });
+        self.end = Some(Box::new(End { at_ns, gone_ns }));
         self.touch();
     }
 
@@ -316,8 +316,8 @@ impl Qp {
         // A QP that a dump misses ended between the dump's beginning and its end. In that time the number may
         // have been given to another QP.
         let is_itself = self.object != 0 && self.object == seen.object;
-        let had_ended_by = |end: End| if is_itself { end.gone_ns } else { end.at_ns };
-        was_there && self.end.is_none_or(|end| at_ns <= had_ended_by(end))
+        let had_ended_by = |end: &End| if is_itself { end.gone_ns } else { end.at_ns };
+        was_there && self.end.as_ref().is_none_or(|end| at_ns <= had_ended_by(end))
     }
 
     /// No dump has named another owner. A dump that did may have named a thread that had ended.

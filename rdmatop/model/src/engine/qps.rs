@@ -203,7 +203,7 @@ impl Qps {
                     // The earlier ones had ended by then.
                     break;
                 }
-                next = qp.before;
+                next = Some(qp.before);
             }
         }
         later.or(unlikely)
@@ -233,11 +233,11 @@ impl Qps {
                 break;
             }
             younger = Some((other.uid(), other.first_ns, other.seen_ns));
-            next = other.before;
+            next = Some(other.before);
         }
         let older = next.filter(|uid| self.all.get(*uid).is_some());
         if let Some(qp) = self.all.get_mut(uid) {
-            qp.before = older;
+            qp.before = older.unwrap_or(0);
         }
         if let Some(older) = older {
             self.end_by(older, first_ns, seen_ns, processes);
@@ -245,7 +245,7 @@ impl Qps {
         match younger {
             Some((younger, since_ns, by_ns)) => {
                 if let Some(younger) = self.all.get_mut(younger) {
-                    younger.before = Some(uid);
+                    younger.before = uid;
                 }
                 self.end_by(uid, since_ns, by_ns, processes);
             }
@@ -260,21 +260,19 @@ impl Qps {
         let Some(mut at) = self.at_key(key) else { return };
         if at == uid {
             // The QP before may be forgotten.
-            match before.filter(|before| self.all.get(*before).is_some()) {
-                Some(before) => _ = self.by_key.insert(key, before),
-                None => _ = self.by_key.remove(&key),
+            if self.all.get(before).is_some() {
+                self.by_key.insert(key, before);
+            } else {
+                self.by_key.remove(&key);
             }
             return;
         }
         while let Some(qp) = self.all.get_mut(at) {
-            match qp.before {
-                Some(next) if next == uid => {
-                    qp.before = before;
-                    return;
-                }
-                Some(next) => at = next,
-                None => return,
+            if qp.before == uid {
+                qp.before = before;
+                return;
             }
+            at = qp.before;
         }
     }
 
@@ -450,7 +448,7 @@ impl Qps {
     }
 
     fn remove(&mut self, uid: u64) {
-        let before = self.all.get(uid).and_then(|qp| qp.before);
+        let before = self.all.get(uid).map(|qp| qp.before);
         // An earlier QP of its number is kept longer while its last counts are not in, and must still be
         // found.
         if before.is_some_and(|before| self.all.get(before).is_some()) {
