@@ -55,11 +55,10 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
-    /// longer. Else every test runs on one kernel, on the others what the kernel decides, and, where there
-    /// are four CPUs, two tests on Linux 6.12 for aarch64. With --kernel all tests run on the kernels that
-    /// are named. It also runs the short list of --arch aarch64 on each of that machine's kernels and the
-    /// modules of its tests on 6.12, and makes and tries the files of a release (`cargo xtask dist --roots
-    /// --lint`)
+    /// longer. Else every test runs on one kernel, on the others what the kernel decides, and two tests on
+    /// Linux 6.12 for aarch64. With --kernel all tests run on the kernels that are named. It also runs the
+    /// short list of --arch aarch64 on each of that machine's kernels and the modules of its tests on 6.12,
+    /// and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -103,7 +102,7 @@ struct Search {
 }
 
 /// By default, and with `--everywhere`. Inputs that failed once are in files and are tried in each run.
-const SEARCH: [Search; 2] = [Search { fuzz: 2, cases: 64 }, Search { fuzz: 10, cases: 256 }];
+const SEARCH: [Search; 2] = [Search { fuzz: 1, cases: 64 }, Search { fuzz: 10, cases: 256 }];
 
 impl TestArgs {
     /// Whether the tests are those of the default run: no more, and none by kernel or name.
@@ -153,8 +152,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
                 style_and_units(&asked)
             })
         });
-        let few =
-            (default && has_time_for_aarch64()).then(|| scope.spawn(|| few_on_aarch64(args, &units_run)));
+        let few = default.then(|| scope.spawn(|| few_on_aarch64(args, &units_run)));
         let mut kernels = vec![in_guests(args, args.arch, &units_run)];
         if args.everywhere && args.arch == Arch::X86_64 && args.kernel.is_empty() {
             kernels.push(in_guests(args, Arch::Aarch64, &units_run));
@@ -175,12 +173,6 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
             short.fuzz, long.fuzz, short.cases, long.cases
         ));
         left_out.push("rustdoc: cargo xtask check runs it too".to_owned());
-    }
-    if default && !has_time_for_aarch64() {
-        left_out.push(format!(
-            "guests for aarch64, on a machine with fewer than {MANY_CPUS} CPUs: cargo xtask test --arch aarch64 runs \
-             them"
-        ));
     }
     let mut outs = Vec::new();
     for kernels in kernels {
@@ -286,15 +278,6 @@ fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<gues
         units_run,
     };
     guests::run(&built.kernel_tests, &asked)
-}
-
-/// So many CPUs build and run the tests of another architecture beside the others.
-const MANY_CPUS: usize = 4;
-
-/// Whether the default run has tests for aarch64. Their build and their guest take four minutes of CPU time,
-/// with which two CPUs need more than 25 minutes for all.
-fn has_time_for_aarch64() -> bool {
-    thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= MANY_CPUS)
 }
 
 /// Runs a few tests in a guest for aarch64 beside the guests of x86-64. What it needs is downloaded while
