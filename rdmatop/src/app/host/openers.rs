@@ -9,8 +9,9 @@ use rdmatop_model::input::{Input, OpenersSample, ProcessFacts};
 use rdmatop_sources::seam::{Polled, Wants};
 use rdmatop_sources::{
     clock,
+    open_files::Users,
     openers::openers,
-    proc::{Part, ProcKey, key, real_user},
+    proc::{Part, ProcKey, key},
     root::Root,
 };
 
@@ -64,7 +65,8 @@ impl OpenerSource {
     fn describe(&self, sample: &mut OpenersSample, once: bool) {
         let root = &self.search.root;
         let pids: BTreeSet<u32> = sample.found.iter().map(|one| one.pid).gather();
-        let users = pids.iter().map(|pid| (*pid, real_user(root, *pid)));
+        let asked = Users::default();
+        let users = pids.iter().map(|pid| (*pid, asked.known(root, *pid)));
         let users: BTreeMap<u32, Option<u32>> = users.gather();
         let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
         let keys: Vec<ProcKey> = described.iter().filter_map(|pid| key(root, **pid)).collect();

@@ -184,8 +184,8 @@ impl Judgement {
         for port in &facts.ports {
             ports.entry(port.device_uid).or_default().push(port);
         }
-        // The only user of each link, `Some(None)` for a process that is not known, or has ended; `None` where
-        // there are several.
+        // The only user of each link, `Some(None)` for a process that is not known, or has ended; `None`
+        // where there are several.
         let mut users: BTreeMap<Link, Option<Option<JobKey<'_>>>> = BTreeMap::new();
         let living = rows.iter().filter(|row| !row.exited);
         let living: BTreeMap<u64, JobKey<'_>> = living.map(|row| (row.uid, JobKey::of(row))).gather();

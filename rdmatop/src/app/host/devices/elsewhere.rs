@@ -25,7 +25,8 @@ use rdmatop_sources::{
         client::Nldev, error::NetlinkError, name::Name, record::Summary, sample::Dump, transport::Transport,
     },
     netns::{Netns, others},
-    proc::{read_cgroup, real_user},
+    open_files::Users,
+    proc::read_cgroup,
     root::Root,
     sysfs::verbs_files,
 };
@@ -182,7 +183,8 @@ impl Elsewhere {
         // Those that nobody has asked come first, then those whose answer is the oldest.
         unknown.order_by_key(|netns| self.asked.get(&netns.inode).copied());
         let mut failed = None;
-        for netns in in_turn(unknown, MOST, |netns| real_user(root, netns.pid)) {
+        let users = Users::default();
+        for netns in in_turn(unknown, MOST, |netns| users.of(root, netns.pid)) {
             if absent(list).is_empty() {
                 break;
             }
