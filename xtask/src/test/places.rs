@@ -62,7 +62,6 @@ pub(super) const ALSO_ON: &[(&str, &[&str])] = &[
     ("port_shares::", &["7.2"]),
     // Which contexts are listed, and by which hook each call is seen.
     ("testnic::shares::", &["6.1"]),
-    ("testnic::psn::", &["6.1"]),
     // What a program reads of the caller's memory.
     ("testnic::devx::", &["6.1"]),
 ];

@@ -201,7 +201,9 @@ impl<'a, F: Bytes> Code<'a, F> {
     fn begins(&self, address: u64, code: u64) -> Option<()> {
         let record = self.record(address)?;
         let common = address.checked_add(4)?.checked_sub(word(&record, 0)?.into())?;
-        let begins = address.checked_add(8)?.checked_add_signed(word(&record, 4)?.cast_signed().into())?;
+        let begins = address
+            .checked_add(8)?
+            .checked_add_signed(word(&record, 4)?.cast_signed().into())?;
         let mut rest = record.get(12..)?.iter();
         // One byte is enough for this length: no common record that `is_plain` accepts needs a longer one.
         let more = usize::from(*rest.next()?);
