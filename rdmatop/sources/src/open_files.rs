@@ -141,11 +141,6 @@ impl Users {
         self.of_by(root, pid, clock::monotonic)
     }
 
-    /// As [`Users::of`]; `None`: it was not asked for.
-    pub fn known(&self, root: &Root, pid: u32) -> Option<u32> {
-        Some(self.of(root, pid)).filter(|user| *user != NOBODY)
-    }
-
     /// As [`Users::of`], by this clock, ns.
     fn of_by(&self, root: &Root, pid: u32, now: impl Fn() -> u64) -> u32 {
         let owner = owner(root, pid);

@@ -317,13 +317,13 @@ pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
 
 /// A whole trimmed text as an unsigned number, decimal or with `0x`; a sign, a unit or an overflow is `None`.
 pub(crate) fn parse_u64(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii();
-    let (digits, radix) = text.strip_prefix(b"0x").map_or((text, 10), |hex| (hex, 16));
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
-        let digit = char::from(*digit).to_digit(radix)?;
-        number.checked_mul(radix.into())?.checked_add(digit.into())
-    });
-    number.filter(|_| !digits.is_empty())
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    // from_str_radix would take a leading plus, which no kernel file prints.
+    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
 }
 
 /// True when `name` is one plain path component: names that come from the kernel or the user are joined to

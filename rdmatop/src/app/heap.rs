@@ -22,9 +22,9 @@ pub(super) fn settle() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-/// Gives free memory back that lies between blocks that are in use. When programs that count are attached the
-/// row of each queue pair is made anew while a snapshot still has the old one: of ten thousand that leaves
-/// 1.7 MB, with which G10 of docs/performance.md is missed.
+/// Gives free memory back that lies between blocks that are in use. When programs are attached, the model
+/// makes the row of each queue pair anew while a snapshot still has the old one. Ten thousand old rows leave
+/// 1.7 MB free, and without this call rdmatop misses G10 of docs/performance.md.
 pub(super) fn trim() {
     // SAFETY: takes an integer, and locks the heap.
     #[cfg(target_env = "gnu")]

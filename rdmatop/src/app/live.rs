@@ -39,7 +39,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// hangs is left behind.
 const SCREEN: Duration = Duration::from_secs(2);
 
-/// How long after the start free memory is given back, and how often then.
+/// How long after the start rdmatop gives free memory back, and how often then. By the first time the
+/// programs are attached; later, jobs come and go.
 const TRIM: [Duration; 2] = [Duration::from_secs(8), Duration::from_mins(1)];
 
 pub(super) async fn run(plan: &Plan) -> Result<Exit, Stop> {

@@ -111,7 +111,7 @@ pub struct Opener {
     pub device: String,
     /// Process id.
     pub pid: u32,
-    /// Its real user; `None` if it ended meanwhile.
+    /// Its real user, with whose other processes it shares places; `u32::MAX` where that was not asked for.
     #[serde(skip)]
     pub user: Option<u32>,
     /// Its name, safe to print; `None` if it ended meanwhile.

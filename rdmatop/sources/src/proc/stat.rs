@@ -33,7 +33,7 @@ impl Stat {
     /// parentheses, blanks and newlines itself, while nothing after it can hold a `)`.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let open = raw.iter().position(|b| *b == b'(')?;
-        // `rposition` takes ten instructions a byte.
+        // The search goes through all bytes: `rposition` takes ten instructions for each.
         let close = (open..raw.len()).filter(|at| raw[*at] == b')').max()?;
         let mut fields = raw[close + 1..].trim_ascii().split(|b| *b == b' ');
         // Fields are numbered as in the manual page: state is 3, ppid 4, starttime 22, startstack 28.

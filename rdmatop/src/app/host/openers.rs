@@ -66,8 +66,8 @@ impl OpenerSource {
         let root = &self.search.root;
         let pids: BTreeSet<u32> = sample.found.iter().map(|one| one.pid).gather();
         let asked = Users::default();
-        let users = pids.iter().map(|pid| (*pid, asked.known(root, *pid)));
-        let users: BTreeMap<u32, Option<u32>> = users.gather();
+        let users = pids.iter().map(|pid| (*pid, asked.of(root, *pid)));
+        let users: BTreeMap<u32, u32> = users.gather();
         let described = in_turn(&pids, DESCRIBED, |pid| users[*pid]);
         let keys: Vec<ProcKey> = described.iter().filter_map(|pid| key(root, **pid)).collect();
         let known = self.search.facts(&keys, &[Part::Libraries], once).into_iter();
@@ -75,7 +75,7 @@ impl OpenerSource {
         let safe = |text: &String| text::sanitize(text.as_bytes());
         for opener in &mut sample.found {
             let facts = known.get(&opener.pid);
-            opener.user = users[&opener.pid];
+            opener.user = Some(users[&opener.pid]);
             opener.comm = facts.and_then(|facts| facts.comm.as_ref()).map(safe);
             opener.workload = facts.and_then(|facts| facts.workload.as_ref()).map(safe);
             opener.libraries = facts.and_then(|facts| facts.libraries.clone());
