@@ -43,5 +43,5 @@ pub use own::{SelfMeter, clock_ticks};
 pub use rdmatop_base::workload::{SlurmJob, Workload};
 pub use sharers::{Sharers, sharers};
 pub use stat::Stat;
-pub use status::{Status, real_user};
+pub use status::Status;
 pub use users::Users;

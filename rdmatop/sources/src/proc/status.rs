@@ -83,12 +83,6 @@ impl Status {
     }
 }
 
-/// The real user of a process, with whose other processes it shares places and patience: a setuid program,
-/// which is anybody's to start, has the effective user root. `None`: it has ended.
-pub fn real_user(root: &Root, pid: u32) -> Option<u32> {
-    Status::whose(root, &root.proc(pid.to_string()))?.1
-}
-
 fn small(word: Option<&[u8]>) -> Option<u32> {
     parse_u64(word?)?.try_into().ok()
 }

@@ -17,8 +17,9 @@ use rdmatop_nccl_log::{
     report::Report,
 };
 use rdmatop_sources::{
-    clock, execs, foreign, open_files,
-    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, ended, numbered, real_user},
+    clock, execs, foreign,
+    open_files::{self, Users},
+    proc::{DetailReader, Numbered, Part, ProcKey, clock_ticks, ended, numbered},
     root::Root,
 };
 
@@ -97,6 +98,7 @@ fn find_within(report: &Report, inputs: &[Input], root: &Root, longest: Duration
         clocks: Clocks::now(root),
         reader: DetailReader::new(root.clone()),
         until: begun + PATIENCE,
+        users: Users::default(),
         known: BTreeMap::new(),
     };
     for (writer, process) in of_processes() {
@@ -177,12 +179,13 @@ struct Looks<'a> {
     reader: DetailReader,
     /// Nothing more is read after this.
     until: Instant,
+    users: Users,
     /// By PID; `None`: it has ended.
     known: BTreeMap<u32, Option<Seen>>,
 }
 
-/// A process, and which of the logs it has open; `None`: that is not known.
-type Seen = (Candidate, Option<u32>, Option<BTreeSet<usize>>);
+/// A process, its user, and which of the logs it has open; `None`: that is not known.
+type Seen = (Candidate, u32, Option<BTreeSet<usize>>);
 
 impl Looks<'_> {
     /// A process, compared with some of the logs, if it is one that is wanted.
@@ -200,8 +203,8 @@ impl Looks<'_> {
         let has_path = logs.iter().any(|log| self.inputs[*log].path.is_some());
         let open = open.as_ref().filter(|_| has_path);
         let of_another = |log: &usize| {
-            let both = self.inputs[*log].owner.zip(*user);
-            both.is_some_and(|(owner, user)| ![0, user].contains(&owner))
+            let owner = self.inputs[*log].owner;
+            owner.is_some_and(|owner| ![0, *user].contains(&owner))
         };
         is_wanted(candidate).then(|| Candidate {
             log_open: open.map(|open| logs.iter().any(|log| open.contains(log))),
@@ -237,7 +240,7 @@ impl Looks<'_> {
         } else {
             self.open_logs(pid, open_files::MOST)
         };
-        Some((candidate, real_user(self.root, pid), open))
+        Some((candidate, self.users.of(self.root, pid), open))
     }
 
     /// Which of the logs it has open; `None` if that is not known. At most so many of its files are looked
@@ -372,7 +375,7 @@ mod tests {
         let (fake, report, _) = many(1);
         fake.proc("7/maps", "1-2 r-xp 00000000 08:01 3 /usr/lib/libnccl.so.2\n");
         // The directories of the made-up /proc are those of whoever runs the test.
-        let user = real_user(&fake.root(), 7).unwrap();
+        let user = Users::default().of(&fake.root(), 7);
         for (owner, proof) in [
             (Some(user + 1), Proof::OtherUser),
             (Some(user), Proof::Library),
@@ -423,6 +426,7 @@ mod tests {
             clocks: Clocks::now(&root),
             reader: DetailReader::new(root.clone()),
             until: Instant::now() + PATIENCE,
+            users: Users::default(),
             known: BTreeMap::new(),
         };
         assert_eq!(looks.open_logs(7, 5), Some(BTreeSet::from([0])));

@@ -9,7 +9,7 @@ use super::{
     collect, trees,
 };
 use rdmatop_doctor::{Facts, Reading, Status, examine, facts::Process, page};
-use rdmatop_sources::{fake::Fake, proc::real_user};
+use rdmatop_sources::fake::Fake;
 
 const CONF: &str = "its /etc/nccl.conf";
 
@@ -186,13 +186,6 @@ fn users_take_turns_and_what_is_beyond_the_limit_is_said() {
     assert!(facts.processes.iter().any(|process| process.pid == 5080));
     assert!(facts.left_out >= 80 - 64, "{}", facts.left_out);
     assert_eq!(examine(&facts).code(), 3);
-}
-
-#[test]
-fn a_setuid_program_waits_with_its_real_user_s_processes() {
-    let fake = Fake::new();
-    fake.proc("5000/status", "Uid:\t1000\t0\t0\t0\n");
-    assert_eq!(real_user(&fake.root(), 5000), Some(1000));
 }
 
 #[test]
