@@ -8,9 +8,14 @@ use std::process::Command;
 use std::str::SplitWhitespace;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use toml::Table;
 
 use crate::{dist::tree::said_by, paths};
+
+/// What Cargo writes in Cargo.lock for a crate of its own registry, wherever this machine's configuration takes
+/// such crates from. Without `allow-registry` in deny.toml cargo-deny allows it alone, too.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Fails with everything that deny.toml forbids, one violation per line.
 pub(crate) fn check() -> Result<()> {
@@ -40,6 +45,12 @@ pub(crate) fn check() -> Result<()> {
     let mut wrong = versions(&crates, &skipped(&policy)?);
     wrong.extend(licences(&crates, &strings(&policy, "licenses", "allow")?));
     wrong.extend(sources(&read("Cargo.lock")?));
+    let mut manifests = Command::new("cargo");
+    manifests
+        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+        .current_dir(paths::repo());
+    let manifests = serde_json::from_slice(&said_by(&mut manifests)?).context("cargo metadata")?;
+    wrong.extend(wildcards(&manifests));
     ensure!(wrong.is_empty(), "deny.toml forbids:\n{}", wrong.join("\n"));
     Ok(())
 }
@@ -158,28 +169,35 @@ fn one(words: &mut Words<'_>, allowed: &[String]) -> Option<bool> {
     Some(allowed.contains(&name))
 }
 
-/// Returns the sources in the lock file that are not the one allowed registry. Our own crates have no source.
+/// Returns the sources in the lock file that are not Cargo's own registry. Our own crates have no source.
 fn sources(lock: &str) -> Vec<String> {
-    let mut by_source: BTreeMap<&str, usize> = BTreeMap::new();
     let named = |line: &'_ str| Some(line.strip_prefix("source = \"")?.strip_suffix('"')?.to_owned());
-    let all: Vec<String> = lock.lines().filter_map(named).collect();
-    for source in &all {
-        *by_source.entry(source).or_default() += 1;
-    }
-    let registry = by_source
-        .iter()
-        .filter(|(source, _)| source.starts_with("registry+"))
-        .max_by_key(|(_, crates)| **crates)
-        .map(|(source, _)| *source);
-    by_source
-        .into_keys()
-        .filter(|source| Some(*source) != registry)
+    let all: BTreeSet<String> = lock.lines().filter_map(named).collect();
+    all.into_iter()
+        .filter(|source| source != REGISTRY)
         .map(|source| format!("the source {source}"))
         .collect()
 }
 
+/// Returns the dependencies of which our manifests, as `cargo metadata` has them, take any version. That of a
+/// crate beside them is its directory, whose version nobody chooses.
+fn wildcards(manifests: &Value) -> Vec<String> {
+    let each = |value: &'_ Value, key| value[key].as_array().cloned().unwrap_or_default();
+    let packages = each(manifests, "packages");
+    let any = packages.iter().flat_map(|package| {
+        let dependencies = each(package, "dependencies");
+        let any = dependencies
+            .into_iter()
+            .filter(|dependency| dependency["req"] == "*" && dependency["path"].is_null());
+        any.map(|dependency| format!("any version of {} for {}", dependency["name"], package["name"]))
+    });
+    any.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -227,8 +245,33 @@ mod tests {
             licences(&crates, &["MIT".to_owned()]),
             ["the licence of bad 1.0.0: \"GPL-3.0\""]
         );
-        let lock = "source = \"registry+one\"\nsource = \"git+one\"\nsource = \"registry+two\"\nsource = \"registry+one\"\n";
-        assert_eq!(sources(lock), ["the source git+one", "the source registry+two"]);
-        assert_eq!(sources("source = \"git+one\"\n").len(), 1);
+    }
+
+    #[test]
+    fn crates_come_from_cargo_s_own_registry_alone() {
+        let own = format!("source = \"{REGISTRY}\"\n");
+        let lock = format!("{own}source = \"git+one\"\nsource = \"registry+two\"\n{own}");
+        assert_eq!(sources(&lock), ["the source git+one", "the source registry+two"]);
+        assert!(sources(&own).is_empty());
+        // One registry for all crates is no better than one for some.
+        let mirror = "source = \"registry+two\"\nsource = \"registry+two\"\n";
+        assert_eq!(sources(mirror), ["the source registry+two"]);
+        let lock = fs::read_to_string(paths::repo().join("Cargo.lock")).unwrap();
+        assert!(lock.contains(&own), "no crate is of the registry that is allowed");
+    }
+
+    #[test]
+    fn no_manifest_takes_any_version_of_a_crate() {
+        let of = |name: &str, req: &str, path: Option<&str>| json!({ "name": name, "req": req, "path": path });
+        let dependencies = [
+            of("any", "*", None),
+            of("one", "^1.2", None),
+            of("beside", "*", Some("/ours/beside")),
+        ];
+        let manifests = json!({ "packages": [
+            { "name": "ours", "dependencies": dependencies },
+            { "name": "alone", "dependencies": [] },
+        ] });
+        assert_eq!(wildcards(&manifests), [r#"any version of "any" for "ours""#]);
     }
 }
