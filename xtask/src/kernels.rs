@@ -1,7 +1,7 @@
 //! `cargo xtask kernels`: which programs rdmatop would attach on the kernels of Debian's packages, without
 //! booting them. The loader's plan needs only facts that a package has: BTF, function names, configuration.
 //! With `--verify`, the lab's kernels are booted and the prediction is compared with what rdmatop reports
-//! there.
+//! there. `cargo xtask test --everywhere` does that, too, and compares the page instead of writing it.
 
 mod facts;
 mod table;
@@ -115,15 +115,58 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<u8> {
         print!("{}", table::page(&foresee(vec![known])?));
         return Ok(0);
     }
+    let foreseen = foresee(of_debian()?.into_iter().collect::<Result<_>>()?)?;
+    let page = paths::repo().join(PAGE);
+    fs::write(&page, table::page(&foreseen)).with_context(|| format!("cannot write {}", page.display()))?;
+    println!("{PAGE}");
+    if !args.verify {
+        return Ok(0);
+    }
+    let rdmatop = match std::env::var_os("RDMATOP") {
+        Some(program) => fs::canonicalize(program).context("RDMATOP names no program")?,
+        None => test::program(test::Profile::Lab)?,
+    };
+    verify(&foreseen, &rdmatop).map(|differences| u8::from(!differences.is_empty()))
+}
+
+/// The end of [`check`] where nothing differs.
+pub(crate) enum Checked {
+    /// All was compared.
+    Alike,
+    /// Nothing was, because the packages cannot be fetched here.
+    Skipped(String),
+}
+
+/// Compares the page with Debian's packages, and these with what this rdmatop says on the lab's kernels.
+/// Fails with all differences; writes nothing.
+pub(crate) fn check(rdmatop: &Path) -> Result<Checked> {
+    let known = match of_debian() {
+        Ok(known) => known.into_iter().collect::<Result<_>>()?,
+        Err(error) => return Ok(Checked::Skipped(format!("{error:#}"))),
+    };
+    let foreseen = foresee(known)?;
+    let page = paths::repo().join(PAGE);
+    let page = fs::read_to_string(&page).with_context(|| format!("cannot read {}", page.display()))?;
+    let table::Stale { mut wrong, new } = table::stale(&page, &foreseen);
+    for release in new {
+        println!("{PAGE}: no row of {release}, which is newer: `cargo xtask kernels` writes it");
+    }
+    if !wrong.is_empty() {
+        wrong.insert(0, format!("{PAGE} is old: `cargo xtask kernels` writes it anew"));
+    }
+    wrong.extend(verify(&foreseen, rdmatop)?);
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(Checked::Alike)
+}
+
+/// Returns the facts of all of Debian's kernels, or why their packages cannot be had. A package that was
+/// fetched and has not what is looked for is a failure of its own.
+fn of_debian() -> Result<Vec<Result<Known>>> {
     let mut known = Vec::new();
     for source in &SOURCES {
         known.extend(of_source(source)?);
     }
-    let foreseen = foresee(known)?;
-    let page = paths::repo().join(PAGE);
-    fs::write(&page, table::page(&foreseen)).with_context(|| format!("cannot write {}", page.display()))?;
-    println!("{PAGE}");
-    if args.verify { verify(&foreseen) } else { Ok(0) }
+    Ok(known)
 }
 
 fn cache() -> PathBuf {
@@ -140,7 +183,7 @@ fn cached(release: &str) -> Option<Known> {
     })
 }
 
-fn of_source(source: &Source) -> Result<Vec<Known>> {
+fn of_source(source: &Source) -> Result<Vec<Result<Known>>> {
     let title = format!("kernels: {} for {}", source.suite, source.arch.debian());
     let job = format!("facts-{}", source.arch.debian());
     archive::from_any(source.arch, source.suite, &job, &title, |apt| {
@@ -148,12 +191,14 @@ fn of_source(source: &Source) -> Result<Vec<Known>> {
         for flavour in source.flavours {
             let picked = apt.newest_kernel(&title, flavour, source.series)?;
             if let Some(known) = cached(&picked.release) {
-                out.push(known);
+                out.push(Ok(known));
                 continue;
             }
             let label = format!("{title}: download {}", picked.release);
             let files = apt.download(&label, &picked.packages)?;
-            out.push(unpack(&title, &picked.release, &files)?);
+            let root = cache().join(format!("{}.root", picked.release));
+            archive::unpack(&title, &files, &root)?;
+            out.push(take(&root, &picked.release));
         }
         Ok(out)
     })
@@ -167,12 +212,6 @@ fn of_files(files: &[PathBuf]) -> Result<Known> {
     let entry = entry.context("the packages have no lib/modules")?;
     let release = entry.file_name().to_string_lossy().into_owned();
     take(&root, &release)
-}
-
-fn unpack(title: &str, release: &str, files: &[PathBuf]) -> Result<Known> {
-    let root = cache().join(format!("{release}.root"));
-    archive::unpack(title, files, &root)?;
-    take(&root, release)
 }
 
 /// Extracts the facts from unpacked packages, and removes the packages.
@@ -257,12 +296,9 @@ fn drivers(facts: &Path) -> Result<Vec<String>> {
 }
 
 /// Compares the prediction with rdmatop's verdicts on the lab's kernels, where the programs are attached.
-fn verify(foreseen: &[Foreseen]) -> Result<u8> {
-    let rdmatop = match std::env::var_os("RDMATOP") {
-        Some(program) => fs::canonicalize(program).context("RDMATOP names no program")?,
-        None => test::program(test::Profile::Lab)?,
-    };
-    let mut differences = 0;
+/// Prints and returns the differences.
+fn verify(foreseen: &[Foreseen], rdmatop: &Path) -> Result<Vec<String>> {
+    let mut differences = Vec::new();
     for series in kernel::ALL {
         let release = kernel::ensure(series)?.release;
         let Some(foreseen) = foreseen.iter().find(|known| known.release == release) else {
@@ -271,7 +307,7 @@ fn verify(foreseen: &[Foreseen]) -> Result<u8> {
         };
         let mut guest = lab::command(series, 300, &["--cpus", "2"])?;
         guest.args(["--", "sh", "-c", "exec $RDMATOP probes --json"]);
-        guest.env("RDMATOP", &rdmatop);
+        guest.env("RDMATOP", rdmatop);
         let said = step::run(&format!("kernels: {} in the lab", series.title()), &mut guest)?;
         let line = said.lines().find(|line| line.starts_with('{'));
         let told: Value = serde_json::from_str(line.context("rdmatop probes printed no JSON")?)?;
@@ -284,14 +320,15 @@ fn verify(foreseen: &[Foreseen]) -> Result<u8> {
             };
             compared += 1;
             if *seen != expected {
-                differences += 1;
-                println!("{release}: {program}: {expected} was foreseen, {seen} it is");
+                let line = format!("{release}: {program}: {expected} was foreseen, {seen} it is");
+                println!("{line}");
+                differences.push(line);
             }
         }
         println!("{release}: {compared} programs compared");
         ensure!(compared > 0, "{release}: nothing to compare");
     }
-    Ok(u8::from(differences > 0))
+    Ok(differences)
 }
 
 /// Returns the verdict on each program from the output of `rdmatop probes --json`.

@@ -31,7 +31,7 @@ use crate::{
     arch::Arch,
     cross, deny,
     dist::{self, tree::said_by},
-    ebpf, equality,
+    ebpf, equality, kernels,
     lab::kernel,
     lints, paths, setup, step,
 };
@@ -57,8 +57,9 @@ pub(crate) struct TestArgs {
     /// Run all there is, as before a release: each kernel test on every kernel, and the fuzz targets for
     /// longer. Else every test runs on one kernel, on the others what the kernel decides, and two tests on
     /// Linux 6.12 for aarch64. With --kernel all tests run on the kernels that are named. It also runs the
-    /// short list of --arch aarch64 on each of that machine's kernels and the modules of its tests on 6.12,
-    /// and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
+    /// whole modules of the short list of --arch aarch64 on each of that machine's kernels, compares
+    /// docs/kernels.md with Debian's packages and with the lab's kernels (`cargo xtask kernels --verify`), and
+    /// makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -186,6 +187,7 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
         }
     }
     if args.everywhere && !only_lab && args.kernel.is_empty() && args.filter.is_none() {
+        parts.push(what_is_attached());
         parts.push(release_files());
         if !setup::is_root() {
             left_out.push("the packages in roots of Debian: root alone can make those".to_owned());
@@ -193,6 +195,33 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     }
     equality::finish(&outs)?;
     finish(&parts, &left_out, asked.filter)
+}
+
+/// Compares docs/kernels.md with Debian's packages and the lab's kernels, which take hundreds of megabytes and
+/// a guest each.
+fn what_is_attached() -> Part {
+    const NAME: &str = "docs/kernels.md";
+    let started = Instant::now();
+    let checked = program(Profile::Release).and_then(|rdmatop| kernels::check(&rdmatop));
+    part_of_kernels(NAME, checked, started.elapsed().as_secs_f64())
+}
+
+/// Returns the part of a comparison: one test that passed, failed, or was skipped with its reason printed.
+fn part_of_kernels(name: &str, checked: Result<kernels::Checked>, seconds: f64) -> Part {
+    let mut outcome = Outcome::default();
+    match checked {
+        Ok(kernels::Checked::Alike) => outcome.counts.passed += 1,
+        Ok(kernels::Checked::Skipped(why)) => {
+            println!("SKIPPED {name}: {why}");
+            outcome.counts.skipped += 1;
+        }
+        Err(error) => outcome = cannot(name, &format!("{error:#}")).outcome,
+    }
+    Part {
+        name: name.into(),
+        outcome,
+        seconds,
+    }
 }
 
 /// Makes the files of a release and tries them, after the guests: its builds keep all CPUs busy.
@@ -243,7 +272,7 @@ fn cannot(name: &str, why: &str) -> Part {
 }
 
 /// Builds what the guests of an architecture need and runs them. For an architecture that was not asked for,
-/// this is the short list of tests on each of its kernels, and on one all tests of their modules.
+/// this is, on each of its kernels, all tests of the modules of its short list.
 fn in_guests(args: &TestArgs, arch: Arch, units_run: &AtomicBool) -> Result<guests::Ran> {
     let mut kernels = args.kernel.clone();
     if arch != Arch::X86_64 && kernels.is_empty() && !args.everywhere {
@@ -747,6 +776,21 @@ mod tests {
         let line = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#;
         let text = format!("{line}\n{line}\nnot JSON\n");
         assert_eq!(diagnostics(&text), ["warning: unused\n"]);
+    }
+
+    #[test]
+    fn a_page_that_is_old_fails_and_one_that_cannot_be_compared_is_skipped() {
+        let counts = |checked| {
+            let part = part_of_kernels("page", checked, 1.0);
+            let counts = part.outcome.counts;
+            (counts.passed, counts.failed, counts.skipped)
+        };
+        assert_eq!(counts(Ok(kernels::Checked::Alike)), (1, 0, 0));
+        assert_eq!(
+            counts(Ok(kernels::Checked::Skipped("no network".into()))),
+            (0, 0, 1)
+        );
+        assert_eq!(counts(Err(anyhow!("old"))), (0, 1, 0));
     }
 
     #[test]

@@ -61,9 +61,10 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Which tests run on this kernel. Who names kernels wants all tests on them. On aarch64, where all tests
-    /// take hours, only who asks for that or names tests.
-    fn extent(&self, series: Series) -> Extent {
+    /// Which tests run on each kernel. Who names kernels wants all tests on them. On aarch64, where all tests
+    /// take hours, only who asks for that or names tests; beside the guests of x86-64 the modules of its short
+    /// list run whole.
+    fn extent(&self) -> Extent {
         let named = match self.arch {
             Arch::X86_64 => !self.kernels.is_empty(),
             Arch::Aarch64 => self.filter.is_some(),
@@ -71,8 +72,8 @@ impl Asked<'_> {
         match (self.everywhere, self.beside) {
             _ if named => Extent::All,
             (true, false) => Extent::All,
-            (true, true) if series.name == EVERYTHING => Extent::Modules,
-            _ => Extent::Named,
+            (true, true) => Extent::Modules,
+            (false, _) => Extent::Named,
         }
     }
 }
@@ -193,7 +194,7 @@ pub(super) fn run(executable: &Path, asked: &Asked<'_>) -> Result<Ran> {
     let mut guests = Vec::new();
     let mut left_out = Vec::new();
     for (series, kernel) in all.iter().zip(&mut kernels) {
-        let here = kernel_tests::on(&all_tests, *series, asked.extent(*series));
+        let here = kernel_tests::on(&all_tests, *series, asked.extent());
         left_out.extend(here.left_out(*series));
         for group in GROUPS.iter().filter(|group| (group.has)(*series)) {
             let modules = kernel_tests::of_group(&here.run, group, *series);
@@ -419,7 +420,7 @@ mod tests {
     #[test]
     fn which_tests_run_on_a_kernel_depends_on_what_was_asked() {
         let units_run = AtomicBool::new(false);
-        let extents = |arch, words: &str| {
+        let extent = |arch, words: &str| {
             let has = |word| words.split(' ').any(|has| has == word);
             let kernels = ["6.12".to_owned()];
             let asked = Asked {
@@ -434,29 +435,23 @@ mod tests {
                 again: 0,
                 units_run: &units_run,
             };
-            // The kernel with the most tests, and another one.
-            ["6.12", "6.1"].map(|name| asked.extent(kernel::find_for(arch, name).unwrap()))
+            asked.extent()
         };
-        let (all, named, short) = (
-            [Extent::All; 2],
-            [Extent::Named; 2],
-            [Extent::Modules, Extent::Named],
-        );
         for (arch, words, wanted) in [
-            (Arch::X86_64, "", named),
-            (Arch::X86_64, "filter", named),
-            (Arch::X86_64, "kernels", all),
-            (Arch::X86_64, "everywhere", all),
-            (Arch::X86_64, "everywhere kernels", all),
-            (Arch::Aarch64, "", named),
-            (Arch::Aarch64, "kernels", named),
-            (Arch::Aarch64, "filter", all),
-            (Arch::Aarch64, "everywhere", all),
-            // The short list beside the guests of x86-64.
-            (Arch::Aarch64, "everywhere beside", short),
-            (Arch::Aarch64, "everywhere beside filter", all),
+            (Arch::X86_64, "", Extent::Named),
+            (Arch::X86_64, "filter", Extent::Named),
+            (Arch::X86_64, "kernels", Extent::All),
+            (Arch::X86_64, "everywhere", Extent::All),
+            (Arch::X86_64, "everywhere kernels", Extent::All),
+            (Arch::Aarch64, "", Extent::Named),
+            (Arch::Aarch64, "kernels", Extent::Named),
+            (Arch::Aarch64, "filter", Extent::All),
+            (Arch::Aarch64, "everywhere", Extent::All),
+            // Whole modules beside the guests of x86-64.
+            (Arch::Aarch64, "everywhere beside", Extent::Modules),
+            (Arch::Aarch64, "everywhere beside filter", Extent::All),
         ] {
-            assert_eq!(extents(arch, words), wanted, "{} {words}", arch.name());
+            assert_eq!(extent(arch, words), wanted, "{} {words}", arch.name());
         }
     }
 

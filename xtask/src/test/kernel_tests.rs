@@ -217,6 +217,31 @@ skips::f: test
     }
 
     #[test]
+    fn the_modules_of_the_short_list_for_aarch64_run_whole_on_each_of_its_kernels() {
+        let all = by_module(LIST);
+        let kernels = kernel::all(Arch::Aarch64);
+        let keys: Vec<String> = kernels.iter().map(|series| series.key()).collect();
+        assert_eq!(
+            keys,
+            ["6.1", "6.12", "6.12-16k", "6.12-64k", "7.2"].map(|name| format!("{name}-aarch64"))
+        );
+        for series in kernels {
+            let run = on(&all, *series, Extent::Modules).run;
+            let whole = [
+                "lifecycle::a_plain_pair",
+                "lifecycle::filters_keep_what_they_name",
+            ];
+            assert!(whole.iter().all(|test| names(&run).contains(test)), "{run:?}");
+            assert!(!names(&run).contains(&"presence::e"), "{run:?}");
+            // A group of each module has a guest there.
+            let guests = GROUPS.iter().filter(|group| (group.has)(*series));
+            let tests = guests.map(|group| of_group(&run, group, *series));
+            let tests: usize = tests.flatten().map(|module| module.tests.len()).sum();
+            assert_eq!(tests, names(&run).len(), "{}", series.title());
+        }
+    }
+
+    #[test]
     fn the_few_tests_for_aarch64_are_of_its_short_list() {
         let few = few_on_aarch64();
         let series = kernel::find_for(Arch::Aarch64, EVERYTHING).unwrap();
