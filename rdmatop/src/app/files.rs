@@ -25,26 +25,30 @@ pub(super) fn completions(shell: Shell) -> Result<Exit, Stop> {
     written(io::stdout().lock().write_all(&out)).map(|_| Exit::Ok)
 }
 
-fn render(command: clap::Command) -> io::Result<Vec<u8>> {
+fn render(page_of: clap::Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
+    // Only the top command has a version, and the foot of each page names the program with it.
+    let version = command().get_version().map(str::to_owned);
+    let source = format!("rdmatop {}", version.unwrap_or_default());
     // No date: the same source gives the same page.
-    Man::new(command).date("").render(&mut page)?;
+    Man::new(page_of).date("").source(source).render(&mut page)?;
     Ok(page)
 }
 
+/// Writes the page of each command, and of the commands of each: a page refers to those of its commands.
 fn write_pages(dir: &Path) -> io::Result<()> {
-    let top = command();
-    for sub in top.get_subcommands() {
-        std::fs::write(
-            dir.join(Man::new(sub.clone()).get_filename()),
-            render(sub.clone())?,
-        )?;
+    let mut commands = vec![command()];
+    while let Some(next) = commands.pop() {
+        commands.extend(next.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned());
+        std::fs::write(dir.join(Man::new(next.clone()).get_filename()), render(next)?)?;
     }
-    std::fs::write(dir.join("rdmatop.1"), render(top)?)
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
 
     #[test]
@@ -53,21 +57,31 @@ mod tests {
         insta::assert_snapshot!(page);
     }
 
-    #[test]
-    fn every_visible_command_has_a_page_of_its_own() {
+    /// All pages by their names.
+    fn pages() -> BTreeMap<String, String> {
         let dir = tempfile::tempdir().unwrap();
         write_pages(dir.path()).unwrap();
-        let mut names: Vec<_> = std::fs::read_dir(dir.path())
-            .unwrap()
-            .map(|e| e.unwrap().file_name())
-            .collect();
-        names.sort();
+        let read = |entry: io::Result<std::fs::DirEntry>| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(&path).unwrap())
+        };
+        std::fs::read_dir(dir.path()).unwrap().map(read).collect()
+    }
+
+    #[test]
+    fn every_visible_command_has_a_page_of_its_own() {
+        let pages = pages();
         assert_eq!(
-            names,
+            pages.keys().collect::<Vec<_>>(),
             [
                 "rdmatop-check.1",
                 "rdmatop-completions.1",
                 "rdmatop-doctor.1",
+                "rdmatop-lab-down.1",
+                "rdmatop-lab-run.1",
+                "rdmatop-lab-status.1",
+                "rdmatop-lab-up.1",
                 "rdmatop-lab.1",
                 "rdmatop-man.1",
                 "rdmatop-nccl-log.1",
@@ -75,11 +89,39 @@ mod tests {
                 "rdmatop.1"
             ]
         );
-        let page = std::fs::read_to_string(dir.path().join("rdmatop-probes.1")).unwrap();
+        let page = &pages["rdmatop-probes.1"];
         assert!(
             page.contains("rdmatop-probes") && page.contains("attached or not"),
             "{page}"
         );
+        let page = &pages["rdmatop-lab-run.1"];
+        assert!(
+            page.contains("\\fBrdmatop lab run\\fR") && page.contains("SCENARIO"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn every_page_that_a_page_refers_to_is_there_and_each_names_program_and_version() {
+        let pages = pages();
+        let mut referred = BTreeSet::new();
+        for (name, page) in &pages {
+            let plain = page.replace("\\-", "-");
+            for (at, _) in plain.match_indices("(1)") {
+                let before = &plain[..at];
+                let start = before.rfind(|c: char| !c.is_alphanumeric() && c != '-');
+                let other = &before[start.map_or(0, |start| start + 1)..];
+                if other.starts_with("rdmatop") {
+                    assert!(pages.contains_key(&format!("{other}.1")), "{name}: {other}(1)");
+                    referred.insert(other.to_owned());
+                }
+            }
+            let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
+            let source = format!("\"rdmatop {}\"", command().get_version().unwrap());
+            assert!(title.contains(&source), "{name}: {title}");
+        }
+        // Each page but the first is referred to, so that the search above does find references.
+        assert_eq!(referred.len(), pages.len() - 1, "{referred:?}");
     }
 
     #[test]
