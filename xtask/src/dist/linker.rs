@@ -16,12 +16,40 @@ pub(super) const GLIBC: &str = "2.28";
 
 /// The version of zig. Another version may generate other bytes.
 const VERSION: &str = "0.14.1";
-/// The requirement for pip. The hash makes pip refuse anything else under this name.
-const REQUIREMENT: &str =
-    "ziglang==0.14.1 --hash=sha256:6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f\n";
+/// The SHA-256 of PyPI's wheel for a builder of each machine. pip refuses anything else under this name.
+const WHEELS: [(Arch, &str); 2] = [
+    (
+        Arch::X86_64,
+        "6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f",
+    ),
+    (
+        Arch::Aarch64,
+        "7994b27f3cbfcedea43f9b7552e38b45857bdf0e9a45065474092dd74e7048cf",
+    ),
+];
+
+/// What zig links into a program, and where its licence lies in the wheel.
+const LICENCES: [(&str, &str); 3] = [
+    ("Zig's compiler_rt", "LICENSE"),
+    ("LLVM's libunwind", "lib/libunwind/LICENSE.TXT"),
+    ("glibc", "lib/libc/glibc/LICENSES"),
+];
+
+/// The requirement for pip.
+fn requirement() -> String {
+    let hashes = WHEELS.map(|(_, hash)| format!(" --hash=sha256:{hash}"));
+    format!("ziglang=={VERSION}{}\n", hashes.concat())
+}
+
+/// Returns the licences of what zig links, and the files with their texts.
+pub(super) fn licences() -> Result<Vec<(&'static str, PathBuf)>> {
+    let program = zig()?;
+    let wheel = program.parent().context("zig without a directory")?;
+    Ok(LICENCES.map(|(part, file)| (part, wheel.join(file))).to_vec())
+}
 
 /// Returns the path of zig, which is downloaded into the cache once.
-fn zig() -> Result<PathBuf> {
+pub(super) fn zig() -> Result<PathBuf> {
     let dir = paths::cache().join(format!("zig-{VERSION}"));
     let program = dir.join("ziglang/zig");
     if program.is_file() {
@@ -31,7 +59,7 @@ fn zig() -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&new);
     fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
     let list = new.join("requirements.txt");
-    fs::write(&list, REQUIREMENT).with_context(|| format!("cannot write {}", list.display()))?;
+    fs::write(&list, requirement()).with_context(|| format!("cannot write {}", list.display()))?;
     let mut pip = Command::new("python3");
     pip.args([
         "-m",
@@ -87,7 +115,23 @@ exec '{zig}' cc -target {arch}-linux-gnu.{GLIBC} "$@"
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
+
+    #[test]
+    fn zig_can_be_had_on_a_builder_of_each_machine() {
+        for arch in Arch::value_variants() {
+            assert_eq!(WHEELS.iter().filter(|(of, _)| of == arch).count(), 1, "{arch:?}");
+        }
+        let line = requirement();
+        assert!(line.starts_with("ziglang==0.14.1 --hash=sha256:") && line.lines().count() == 1);
+        let digests: Vec<&str> = line.trim().split(" --hash=sha256:").skip(1).collect();
+        assert!(
+            digests.len() == 2 && digests.iter().all(|digest| digest.len() == 64),
+            "{line}"
+        );
+    }
 
     #[test]
     fn the_linker_gets_what_rustc_gives_but_for_other_linkers() {
