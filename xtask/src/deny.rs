@@ -13,8 +13,8 @@ use toml::Table;
 
 use crate::{dist::tree::said_by, paths};
 
-/// What Cargo writes in Cargo.lock for a crate of its own registry, wherever this machine's configuration takes
-/// such crates from. Without `allow-registry` in deny.toml cargo-deny allows it alone, too.
+/// What Cargo writes in Cargo.lock for a crate of its own registry, wherever this machine's configuration
+/// takes such crates from. Without `allow-registry` in deny.toml cargo-deny allows it alone, too.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Fails with everything that deny.toml forbids, one violation per line.
@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn no_manifest_takes_any_version_of_a_crate() {
-        let of = |name: &str, req: &str, path: Option<&str>| json!({ "name": name, "req": req, "path": path });
+        let of =
+            |name: &str, req: &str, path: Option<&str>| json!({ "name": name, "req": req, "path": path });
         let dependencies = [
             of("any", "*", None),
             of("one", "^1.2", None),

@@ -36,14 +36,35 @@ struct Facts {
     debian_has_source: bool,
 }
 
-/// What is missing, a colon, and the command that installs it, in one line. rdmatop splits it at the colon.
-const NO_LINKER: &str = "no bpf-linker: `cargo xtask setup` installs it in a clone, elsewhere take a built one (`cargo binstall \
-                         bpf-linker`)";
-const NO_COMPILER: &str = "no Rust compiler for the bpf target: in a clone `cargo xtask setup`, else on Debian `apt-get install \
-                           rustc-web cargo-web libstd-rust-web-dev-bpf`, elsewhere `rustup toolchain install \
-                           nightly --component rust-src`";
-const NO_CORE: &str = "Debian's rustc lacks the bpf core library: in a clone `cargo xtask setup`, else `apt-get install \
-                       libstd-rust-web-dev-bpf`";
+/// A part that is missing: what it is, and what brings it outside of a clone of this repository.
+type Part = (&'static str, &'static str);
+
+/// Nearly all of bpf-linker is LLVM, of which a built one has its own. To build it takes the LLVM of the
+/// compiler for the bpf target, which few machines have: cargo xtask setup sees to that.
+const NO_LINKER: Part = (
+    "no bpf-linker",
+    "`cargo install cargo-binstall --locked && cargo binstall bpf-linker`",
+);
+const NO_COMPILER: Part = (
+    "no Rust compiler for the bpf target",
+    "`rustup toolchain install nightly --component rust-src`",
+);
+const NO_CORE: Part = (
+    "Debian's rustc lacks the bpf core library",
+    "`apt-get install libstd-rust-web-dev-bpf` (Debian) or `rustup toolchain install nightly --component rust-src`",
+);
+
+/// Says all that is missing, a colon, and what brings it, in one line. rdmatop splits it at the first colon.
+/// It has the commands for who has no clone, too: `cargo install --git` leaves none to run xtask in.
+fn remedy(missing: &[Part]) -> String {
+    let each = |text: fn(&Part) -> &'static str| missing.iter().map(text).collect::<Vec<_>>();
+    let (what, brings) = (each(|part| part.0), each(|part| part.1));
+    format!(
+        "{}: in a clone `cargo xtask setup --no-kernels` (Debian, Ubuntu), elsewhere {}",
+        what.join(", and "),
+        brings.join(", and ")
+    )
+}
 
 /// Finds a toolchain, or says in one line what to install.
 pub(crate) fn find() -> Result<Toolchain, String> {
@@ -60,21 +81,28 @@ pub(crate) fn compiler() -> Result<PathBuf, String> {
 }
 
 fn choose(facts: &Facts) -> Result<Toolchain, String> {
-    let linker = facts.linker.clone().ok_or(NO_LINKER)?;
-    let make = |name: &str, bin: &PathBuf, build_std| Toolchain {
-        name: name.to_owned(),
-        bin: bin.clone(),
-        build_std,
-        linker: linker.clone(),
-    };
-    match (&facts.nightly, &facts.debian) {
-        (Some(bin), _) if facts.nightly_has_source => Ok(make("rustup nightly with rust-src", bin, true)),
+    let compiler = match (&facts.nightly, &facts.debian) {
+        (Some(bin), _) if facts.nightly_has_source => Ok(("rustup nightly with rust-src", bin, true)),
         (_, Some(bin)) if facts.debian_has_core => {
-            Ok(make("Debian's rustc with its bpf core library", bin, false))
+            Ok(("Debian's rustc with its bpf core library", bin, false))
         }
-        (_, Some(bin)) if facts.debian_has_source => Ok(make("Debian's rustc with rust-src", bin, true)),
-        (_, Some(_)) => Err(NO_CORE.to_owned()),
-        (_, None) => Err(NO_COMPILER.to_owned()),
+        (_, Some(bin)) if facts.debian_has_source => Ok(("Debian's rustc with rust-src", bin, true)),
+        (_, Some(_)) => Err(NO_CORE),
+        (_, None) => Err(NO_COMPILER),
+    };
+    // Who has to install several parts learns of all at once: each further one would cost another build.
+    match (compiler, &facts.linker) {
+        (Ok((name, bin, build_std)), Some(linker)) => Ok(Toolchain {
+            name: name.to_owned(),
+            bin: bin.clone(),
+            build_std,
+            linker: linker.clone(),
+        }),
+        (compiler, linker) => {
+            let linker = linker.is_none().then_some(NO_LINKER);
+            let missing: Vec<Part> = compiler.err().into_iter().chain(linker).collect();
+            Err(remedy(&missing))
+        }
     }
 }
 
@@ -341,17 +369,47 @@ mod tests {
         facts.debian_has_core = false;
         assert!(choose(&facts).unwrap().build_std);
         facts.debian_has_source = false;
-        assert_eq!(choose(&facts).unwrap_err(), NO_CORE);
-        facts.debian = None;
-        assert_eq!(choose(&facts).unwrap_err(), NO_COMPILER);
-        assert_eq!(
-            choose(&Facts {
-                linker: None,
-                ..machine()
-            })
-            .unwrap_err(),
-            NO_LINKER
-        );
+        assert!(choose(&facts).is_err());
+    }
+
+    #[test]
+    fn all_parts_that_are_missing_are_said_at_once_with_what_brings_them() {
+        const CLONE: &str = "in a clone `cargo xtask setup --no-kernels` (Debian, Ubuntu), elsewhere";
+        const NIGHTLY: &str = "`rustup toolchain install nightly --component rust-src`";
+        const CORE: &str = "`apt-get install libstd-rust-web-dev-bpf` (Debian) or `rustup toolchain install nightly \
+                            --component rust-src`";
+        const LINKER: &str = "`cargo install cargo-binstall --locked && cargo binstall bpf-linker`";
+        let compiler = "no Rust compiler for the bpf target";
+        let core = "Debian's rustc lacks the bpf core library";
+        let linker = "no bpf-linker";
+        let debian = || Some(PathBuf::from("/usr/bin"));
+        for (debian, linked, wanted) in [
+            (None, true, format!("{compiler}: {CLONE} {NIGHTLY}")),
+            (debian(), true, format!("{core}: {CLONE} {CORE}")),
+            // With rustup's stable toolchain alone.
+            (
+                None,
+                false,
+                format!("{compiler}, and {linker}: {CLONE} {NIGHTLY}, and {LINKER}"),
+            ),
+            (
+                debian(),
+                false,
+                format!("{core}, and {linker}: {CLONE} {CORE}, and {LINKER}"),
+            ),
+        ] {
+            let facts = Facts {
+                linker: linked.then(|| "/l".into()),
+                debian,
+                ..Facts::default()
+            };
+            assert_eq!(choose(&facts).unwrap_err(), wanted);
+        }
+        let facts = Facts {
+            linker: None,
+            ..machine()
+        };
+        assert_eq!(choose(&facts).unwrap_err(), format!("{linker}: {CLONE} {LINKER}"));
     }
 
     #[test]
@@ -392,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_one_line_with_its_remedy() {
-        for text in [NO_LINKER, NO_COMPILER, NO_CORE] {
+        for text in [NO_LINKER, NO_COMPILER, NO_CORE].map(|part| remedy(&[part])) {
             assert!(
                 !text.contains('\n') && text.split_once(": ").unwrap().1.contains("cargo xtask setup"),
                 "{text}"
