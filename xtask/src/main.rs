@@ -20,6 +20,8 @@ mod kernels;
 mod lab;
 mod learn;
 mod lints;
+#[cfg(test)]
+mod pages;
 mod paths;
 mod release;
 mod screens;
