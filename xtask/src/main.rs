@@ -54,7 +54,7 @@ enum Cmd {
     Setup(setup::SetupArgs),
     /// Run the main job on real RDMA traffic, in the lab where this machine has no RDMA device
     Demo(demo::DemoArgs),
-    /// Make the files of a release: tarball, Debian package and RPM package, with their checksums
+    /// Make the files of a release: tarball, Debian and RPM package, container image and SBOM, with checksums
     Dist(dist::DistArgs),
     /// Release a version: set it, cut the changelog, commit, make the files and tag
     Release(release::ReleaseArgs),

@@ -8,24 +8,35 @@ use anyhow::{Context, Result, ensure};
 use super::tree::{files, said_by, write};
 use crate::paths;
 
-/// What only the publisher of a package can give it: an address, a bug that it closes.
+/// What only the publisher of a package can give it: an address, a bug that it closes. Each version says the
+/// first of each package, which shows that it has read them.
 const LINTIAN: [&str; 3] = [
     "bogus-mail-host",
     "bogus-mail-host-in-debian-changelog",
     "initial-upload-closes-no-bugs",
 ];
 
-/// What only the publisher can give, and a page that rpmlint does not find.
-const RPMLINT: [&str; 3] = ["no-manual-page-for-binary", "no-signature", "no-url-tag"];
+/// What only the publisher can give, and a page that rpmlint 2.4 does not find. Each version says the first.
+const RPMLINT: [&str; 3] = ["no-signature", "no-url-tag", "no-manual-page-for-binary"];
+
+/// The linters. One of them alone would leave half of the packages unread.
+const TOOLS: [&str; 2] = ["lintian", "rpmlint"];
 
 /// What a distribution with RPM configures, and Debian's rpmlint lacks.
 const SETTINGS: &str = "CompressExtension = \"gz\"\nValidLicenses = [\"MIT\", \"Apache-2.0\"]\n";
 
-/// Fails if there is no lintian.
+/// Fails if a linter is missing.
 pub(super) fn possible() -> Result<()> {
+    all_there(|tool| paths::find_tool(&[tool]).is_some())
+}
+
+fn all_there(there: impl Fn(&str) -> bool) -> Result<()> {
+    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !there(tool)).collect();
     ensure!(
-        paths::find_tool(&["lintian"]).is_some(),
-        "--lint needs lintian: apt-get install lintian rpmlint"
+        missing.is_empty(),
+        "--lint needs {}: apt-get install {}",
+        missing.join(" and "),
+        missing.join(" ")
     );
     Ok(())
 }
@@ -37,44 +48,52 @@ pub(super) fn packages(out: &Path, work: &Path) -> Result<()> {
         all.retain(|file| file.extension().is_some_and(|own| own == end));
         Ok(all)
     };
+    let debs = of("deb")?;
     let mut lintian = Command::new("lintian");
     lintian.args(["--fail-on", "none", "--tag-display-limit", "0"]);
-    let said = said_by(lintian.args(of("deb")?))?;
-    let mut objections = others(&String::from_utf8_lossy(&said), &LINTIAN);
-    if paths::find_tool(&["rpmlint"]).is_some() {
-        let settings = work.join("rpmlint.toml");
-        write(&settings, SETTINGS.as_bytes())?;
-        let mut rpmlint = Command::new("rpmlint");
-        rpmlint.arg("--config").arg(&settings).args(of("rpm")?);
-        // Its status tells of objections, too.
-        let said = rpmlint.output().context("cannot start rpmlint")?;
-        let text = String::from_utf8_lossy(&said.stdout);
-        ensure!(
-            text.contains("checked;"),
-            "rpmlint failed: {}",
-            String::from_utf8_lossy(&said.stderr)
-        );
-        objections.extend(others(&text, &RPMLINT));
-    } else {
-        println!("lint: no rpmlint here, so that the RPM packages were not looked at");
-    }
+    let said = said_by(lintian.args(&debs))?;
+    let mut objections = others(TOOLS[0], &String::from_utf8_lossy(&said), &LINTIAN, debs.len())?;
+    let rpms = of("rpm")?;
+    let settings = work.join("rpmlint.toml");
+    write(&settings, SETTINGS.as_bytes())?;
+    let mut rpmlint = Command::new("rpmlint");
+    rpmlint.arg("--config").arg(&settings).args(&rpms);
+    // Its status tells of objections, too.
+    let said = rpmlint.output().context("cannot start rpmlint")?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    ensure!(
+        text.contains("checked;"),
+        "rpmlint failed: {}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    objections.extend(others(TOOLS[1], &text, &RPMLINT, rpms.len())?);
     ensure!(objections.is_empty(), "lint:\n{}", objections.join("\n"));
     println!("lint: no objection to the packages but those that docs/install.md names");
     Ok(())
 }
 
-/// Returns the lines with objections that are not `allowed`. `E: NAME: TAG ...` is lintian's form, `NAME: E:
-/// TAG ...` rpmlint's.
-fn others(text: &str, allowed: &[&str]) -> Vec<String> {
-    let objects = |line: &&str| {
+/// Returns the lines in what `tool` says of so many packages that object to what is not `allowed`; an error
+/// if it does not say the first of these of each: a linter that reads nothing objects to nothing. `E: NAME:
+/// TAG ...` is lintian's form, `NAME: E: TAG ...` rpmlint's.
+fn others(tool: &str, text: &str, allowed: &[&str], packages: usize) -> Result<Vec<String>> {
+    let tag = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().take(3).collect();
         let [first, second, tag] = words[..] else {
-            return false;
+            return None;
         };
         let level = |word| matches!(word, "E:" | "W:");
-        (level(first) || level(second)) && !allowed.contains(&tag)
+        (level(first) || level(second)).then(|| tag.to_owned())
     };
-    text.lines().filter(objects).map(str::to_owned).collect()
+    let objections: Vec<(&str, String)> = text.lines().filter_map(|line| Some((line, tag(line)?))).collect();
+    let said = objections.iter().filter(|(_, tag)| *tag == allowed[0]).count();
+    ensure!(
+        said == packages && packages > 0,
+        "lint: {tool} says {} of {said} of {packages} packages: either it has not read them, or they no longer \
+         give reason for it and xtask/src/dist/lint.rs has to expect something else",
+        allowed[0]
+    );
+    let other = |(line, tag): &(&str, String)| (!allowed.contains(&&**tag)).then(|| (*line).to_owned());
+    Ok(objections.iter().filter_map(other).collect())
 }
 
 #[cfg(test)]
@@ -87,17 +106,43 @@ mod tests {
     fn an_objection_that_is_not_allowed_is_told_in_either_form() {
         let text = "E: rdmatop-bpf: bogus-mail-host Maintainer a@localhost\n\
                     N: a note\n\
-                    W: rdmatop-bpf: no-manual-page [usr/bin/rdmatop]\n\
-                    rdmatop-bpf.x86_64: W: no-url-tag\n\
+                    W: rdmatop-bpf: no-manual-page [usr/bin/rdmatop]\n";
+        assert_eq!(
+            others("lintian", text, &["bogus-mail-host"], 1).unwrap(),
+            ["W: rdmatop-bpf: no-manual-page [usr/bin/rdmatop]"]
+        );
+        let text = "rdmatop-bpf.x86_64: W: no-url-tag\n\
+                    rdmatop-bpf.x86_64: E: no-signature\n\
                     rdmatop-bpf.x86_64: E: zero-length /usr/bin/rdmatop\n \
                     1 packages and 0 specfiles checked; 1 errors, 1 warnings\n";
         assert_eq!(
-            others(text, &["bogus-mail-host", "no-url-tag"]),
-            [
-                "W: rdmatop-bpf: no-manual-page [usr/bin/rdmatop]",
-                "rdmatop-bpf.x86_64: E: zero-length /usr/bin/rdmatop"
-            ]
+            others("rpmlint", text, &["no-signature", "no-url-tag"], 1).unwrap(),
+            ["rdmatop-bpf.x86_64: E: zero-length /usr/bin/rdmatop"]
         );
+    }
+
+    #[test]
+    fn a_linter_that_has_not_read_every_package_is_an_error() {
+        let line = "E: rdmatop-bpf: bogus-mail-host Maintainer a@localhost\n";
+        for (text, packages) in [("", 1), (line, 2), ("", 0)] {
+            let error = others("lintian", text, &LINTIAN, packages)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("lintian says bogus-mail-host of "), "{error}");
+        }
+        assert!(
+            others("lintian", &line.repeat(2), &LINTIAN, 2)
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_missing_linter_is_an_error_with_the_remedy() {
+        all_there(|_| true).unwrap();
+        let error = all_there(|tool| tool == "lintian").unwrap_err().to_string();
+        assert_eq!(error, "--lint needs rpmlint: apt-get install rpmlint");
+        assert!(all_there(|tool| tool == "rpmlint").is_err());
     }
 
     #[test]

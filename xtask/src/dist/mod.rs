@@ -13,6 +13,7 @@ mod roots;
 mod rpm;
 mod sbom;
 mod tarball;
+mod tools;
 mod traffic;
 pub(crate) mod tree;
 mod twice;
@@ -26,7 +27,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::arch::Arch;
-use crate::{cross, paths, setup};
+use crate::{cross, ebpf_toolchain, paths, setup};
 
 /// The options of `cargo xtask dist`.
 #[derive(Args, Clone, Copy)]
@@ -38,8 +39,8 @@ pub(crate) struct DistArgs {
     /// of another machine in emulation: needs root and mmdebstrap
     #[arg(long)]
     roots: bool,
-    /// Also hold the packages to lintian, and to rpmlint where it is installed: they may object to what
-    /// docs/install.md names and to nothing else
+    /// Also hold the packages to lintian and rpmlint: they may object to what docs/install.md names and to
+    /// nothing else
     #[arg(long)]
     lint: bool,
     /// Also make all of them in another clone of this source, and compare: takes twice the time
@@ -81,12 +82,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes the artefacts of both machines and tries them, as before a release. Only root can make roots.
 pub(crate) fn whole() -> Result<u8> {
-    let packages = ["lintian", "mmdebstrap", "python3-pip", "rpm", "rpmlint"];
-    setup::packages(
-        &[("make the files of a release and try them", &packages)],
-        false,
-        true,
-    )?;
     main(DistArgs {
         arch: Wanted::All,
         roots: setup::is_root(),
@@ -95,12 +90,59 @@ pub(crate) fn whole() -> Result<u8> {
     })
 }
 
+/// Packages, and what needs them.
+type Group = (&'static str, &'static [&'static str]);
+
+/// Debian's packages that the artefacts are made with, beside those of every Debian.
+const MAKERS: Group = (
+    "make the files of a release",
+    &[
+        "gcc",
+        "git",
+        "libc6-dev",
+        "libibverbs-dev",
+        "make",
+        "python3-pip",
+        "rpm",
+    ],
+);
+const ROOTS: Group = ("try them in roots of Debian", &["mmdebstrap"]);
+const LINTERS: Group = ("look for mistakes in the packages", &["lintian", "rpmlint"]);
+/// A compiler for the eBPF programs. Ubuntu has none, and rustup's nightly takes its place there.
+const COMPILER: Group = (
+    "compile the eBPF programs",
+    &["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"],
+);
+
+impl DistArgs {
+    /// The packages that are needed for these options.
+    fn packages(self, has_compiler: bool) -> Vec<Group> {
+        let asked = [
+            (true, MAKERS),
+            (self.roots, ROOTS),
+            (self.lint, LINTERS),
+            (!has_compiler, COMPILER),
+        ];
+        asked
+            .into_iter()
+            .filter_map(|(asked, group)| asked.then_some(group))
+            .collect()
+    }
+
+    /// Installs what is missing. Where nothing is, this needs neither root nor a network.
+    fn install(self) -> Result<()> {
+        setup::packages(&self.packages(ebpf_toolchain::compiler().is_ok()), false, true)?;
+        setup::ebpf().map(drop)
+    }
+}
+
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
     // Fails before the build, which takes minutes, if an option cannot be carried out.
     if args.twice {
         twice::possible()?;
     }
+    args.install()?;
     if args.roots {
         roots::possible()?;
     }
@@ -115,9 +157,11 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
     let own: Vec<PathBuf> = program::own_paths()?.into_iter().map(|(path, _)| path).collect();
+    let mut images = Vec::new();
     for arch in args.arch.archs() {
-        make(*arch, &own, epoch, &work, &out)?;
+        images.push((*arch, make(*arch, &own, epoch, &work, &out)?));
     }
+    tools::make(&images, &out.join(tools::FILE))?;
     sums(&out)?;
     if args.lint {
         lint::packages(&out, &work)?;
@@ -133,8 +177,8 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Makes the artefacts for one architecture.
-fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<()> {
+/// Makes the artefacts for one architecture. Returns which Debian packages are in the image.
+fn make(arch: Arch, own: &[PathBuf], epoch: u64, work: &Path, out: &Path) -> Result<String> {
     let crates = crates::of(arch.triple())?;
     let linker = linker::wrapper(arch, work)?;
     let parts = work.join(format!("parts-{}", arch.name()));
@@ -213,4 +257,43 @@ fn sums(out: &Path) -> Result<()> {
     let sums = tree::said_by(Command::new("sha256sum").args(&names).current_dir(out))?;
     print!("{}", String::from_utf8_lossy(&sums));
     tree::write(&out.join("SHA256SUMS"), &sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_options_need_is_installed_and_nothing_else() {
+        let of = |roots, lint, has_compiler| {
+            let args = DistArgs {
+                arch: Wanted::All,
+                roots,
+                lint,
+                twice: false,
+            };
+            let groups = args.packages(has_compiler);
+            let names = groups.iter().flat_map(|(_, names)| *names).copied();
+            names.collect::<Vec<_>>()
+        };
+        let least = of(false, false, true);
+        assert_eq!(least, MAKERS.1);
+        let has = |names: &[&str], wanted: &str| names.contains(&wanted);
+        assert!(has(&of(true, false, true), "mmdebstrap") && !has(&of(true, false, true), "lintian"));
+        assert!(has(&of(false, true, true), "rpmlint") && !has(&of(false, true, true), "mmdebstrap"));
+        assert!(has(&of(false, false, false), "rustc-web"), "a fresh clone");
+    }
+
+    #[test]
+    fn the_page_names_what_is_needed_before_one_goes_offline() {
+        let page = fs::read_to_string(paths::repo().join("docs/install.md")).unwrap();
+        let start = page.find("Before one goes offline").unwrap();
+        let list: String = page[start..].split("\n\n").take(2).collect();
+        for name in [MAKERS, ROOTS, LINTERS, COMPILER]
+            .iter()
+            .flat_map(|(_, names)| *names)
+        {
+            assert!(list.contains(name), "{name}");
+        }
+    }
 }

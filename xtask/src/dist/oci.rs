@@ -32,13 +32,15 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// Makes the image of the tree `prefix` in `out` and checks it.
-pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Path) -> Result<()> {
+/// Makes the image of the tree `prefix` in `out` and checks it. Returns which Debian packages are in it.
+pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Path) -> Result<String> {
     let work = work.join(format!("oci-{}", arch.name()));
     let layout = work.join("layout");
     fs::create_dir_all(layout.join("blobs/sha256"))
         .with_context(|| format!("cannot create {}", layout.display()))?;
-    let (base, versions) = base(arch, &work)?;
+    let debs = debs(arch)?;
+    let versions = described(&debs, arch)?;
+    let base = base(&debs, &work)?;
     let layers = [base, own(prefix, &work)?].map(|root| layer(&root, &layout, epoch));
     let layers = layers.into_iter().collect::<Result<Vec<_>>>()?;
     let date = said_by(Command::new("date").args(["--utc", "+%FT%TZ", &format!("--date=@{epoch}")]))?;
@@ -84,38 +86,73 @@ pub(super) fn make(prefix: &Path, arch: Arch, epoch: u64, work: &Path, out: &Pat
     if arch.is_here() && setup::is_root() {
         starts(&root)?;
     }
-    Ok(())
+    Ok(versions)
 }
 
-/// Unpacks glibc and busybox; returns the tree and the versions of the packages.
-fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
-    let cached = paths::cache().join(format!("image-{}", arch.name()));
-    let versions = || fs::read_to_string(cached.join("versions")).ok();
-    let versions = archive::once(&format!("image-{}", arch.name()), TITLE, versions, || {
+/// Returns the Debian packages of the image in the cache, where the newest are put if there are none. No
+/// version is demanded: Debian's archive drops each when the next comes. Whoever makes the same image as
+/// another puts the files with the versions and digests that the image names into the cache.
+fn debs(arch: Arch) -> Result<Vec<PathBuf>> {
+    let name = format!("image-{}", arch.name());
+    let cached = paths::cache().join(&name);
+    let have = || debs_in(&cached);
+    archive::once(&name, TITLE, have, || {
         let new = cached.with_extension("new");
         archive::from_any(arch, SUITE, "image", TITLE, |apt| {
-            let files = apt.download(&format!("{TITLE}: download"), &PACKAGES.map(str::to_owned))?;
-            archive::unpack(TITLE, &files, &new.join("root"))?;
-            let version = |file: &PathBuf| {
-                let mut show = Command::new("dpkg-deb");
-                show.args(["--show", "--showformat=${Package} ${Version}"])
-                    .arg(file);
-                Ok(String::from_utf8(said_by(&mut show)?)?)
-            };
-            let versions: Result<Vec<String>> = files.iter().map(version).collect();
-            tree::write(&new.join("versions"), versions?.join(", ").as_bytes())
+            let _ = fs::remove_dir_all(&new);
+            fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
+            for file in apt.download(&format!("{TITLE}: download"), &PACKAGES.map(str::to_owned))? {
+                let to = new.join(file.file_name().unwrap_or_default());
+                fs::copy(&file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
+            }
+            Ok(())
         })?;
         let _ = fs::remove_dir_all(&cached);
         fs::rename(&new, &cached).with_context(|| format!("cannot rename {}", new.display()))?;
-        Ok(fs::read_to_string(cached.join("versions"))?)
-    })?;
+        have().context("the packages of the image were fetched and are not there")
+    })
+}
+
+/// Returns the packages in a directory, sorted by name; `None` without any.
+fn debs_in(dir: &Path) -> Option<Vec<PathBuf>> {
+    let mut files = tree::files(dir).ok()?;
+    files.retain(|file| file.extension().is_some_and(|end| end == "deb"));
+    (!files.is_empty()).then_some(files)
+}
+
+/// Returns name, version and SHA-256 of each package, with which anybody finds the same ones; an error if
+/// they are not those of the image.
+fn described(debs: &[PathBuf], arch: Arch) -> Result<String> {
+    let mut names = Vec::new();
+    let mut all = Vec::new();
+    for file in debs {
+        let field = |name: &str| {
+            let said = said_by(Command::new("dpkg-deb").arg("--field").arg(file).arg(name))?;
+            Ok::<_, anyhow::Error>(String::from_utf8_lossy(&said).trim().to_owned())
+        };
+        let name = field("Package")?;
+        all.push(format!("{name} {} {}", field("Version")?, digest(file)?));
+        names.push((name, field("Architecture")?));
+    }
+    let wanted = PACKAGES.map(|name| (name.to_owned(), arch.debian().to_owned()));
+    ensure!(
+        names == wanted,
+        "the image is made of one package {} each for {}, and the cache has {}: remove what is too much, or all \
+         of them, and the newest are fetched",
+        PACKAGES.join(" and "),
+        arch.debian(),
+        debs.iter()
+            .map(|file| file.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    );
+    Ok(all.join(", "))
+}
+
+/// Unpacks glibc and busybox, and returns the tree.
+fn base(debs: &[PathBuf], work: &Path) -> Result<PathBuf> {
     let root = work.join("base");
-    said_by(
-        Command::new("cp")
-            .args(["--recursive", "--no-dereference"])
-            .arg(cached.join("root"))
-            .arg(&root),
-    )?;
+    archive::unpack(TITLE, debs, &root)?;
     // Removes character sets, which nothing here converts, and documents except the licences.
     let mut thin = Command::new("sh");
     thin.args(["-ec", THIN]).current_dir(&root);
@@ -129,7 +166,7 @@ fn base(arch: Arch, work: &Path) -> Result<(PathBuf, String)> {
     for dir in ["dev", "proc", "root", "run", "sys"] {
         fs::create_dir_all(root.join(dir)).with_context(|| format!("cannot create {dir}"))?;
     }
-    Ok((root, versions))
+    Ok(root)
 }
 
 /// Removes from two packages what the image does not need, and makes /bin and /lib links as Debian has them.
@@ -297,6 +334,49 @@ fn starts(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Makes an empty Debian package.
+    fn deb(dir: &Path, name: &str, version: &str, arch: &str) {
+        let root = dir.join(format!("{name}.d"));
+        let control = format!(
+            "Package: {name}\nVersion: {version}\nArchitecture: {arch}\nMaintainer: a <a@b>\nDescription: a\n"
+        );
+        tree::write(&root.join("DEBIAN/control"), control.as_bytes()).unwrap();
+        let mut build = Command::new("dpkg-deb");
+        build.args(["--root-owner-group", "--build"]).arg(&root);
+        said_by(build.arg(dir.join(format!("{name}_{version}_{arch}.deb")))).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn the_packages_of_an_image_are_told_by_version_and_digest_and_no_others_are_taken() {
+        let dir = std::env::temp_dir().join(format!("xtask-oci-debs-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        assert_eq!(debs_in(&dir), None);
+        deb(&dir, "libc6", "2.41-1", "amd64");
+        let told = || described(&debs_in(&dir).unwrap(), Arch::X86_64);
+        assert!(told().is_err(), "one is missing");
+        deb(&dir, "busybox-static", "1.37.0-6", "amd64");
+        let debs = debs_in(&dir).unwrap();
+        let [busybox, libc] = &debs[..] else {
+            panic!("{debs:?}")
+        };
+        assert_eq!(
+            told().unwrap(),
+            format!(
+                "busybox-static 1.37.0-6 {}, libc6 2.41-1 {}",
+                digest(busybox).unwrap(),
+                digest(libc).unwrap()
+            )
+        );
+        let other = described(&debs, Arch::Aarch64).unwrap_err().to_string();
+        assert!(other.contains("each for arm64"), "{other}");
+        deb(&dir, "libc6", "2.41-2", "amd64");
+        let twice = told().unwrap_err().to_string();
+        assert!(twice.contains("libc6_2.41-2_amd64.deb"), "{twice}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn an_image_is_what_its_digests_say_and_a_changed_one_is_refused() {
