@@ -41,6 +41,8 @@ case $prefix in
 esac
 to=${prefix%/}
 note=share/doc/rdmatop-bpf/installed
+# A file on its way to its place.
+part=$note.part
 source=$(cd "$(dirname "$0")" && pwd)
 
 # The files of the tarball. Their names have no blanks.
@@ -51,6 +53,17 @@ files() {
 # The names in the note that stand after the word $1: files and directories that were not there before.
 noted() {
     [ ! -f "$to/$note" ] || sed -n "s/^$1 //p" "$to/$note"
+}
+
+# Removes directories. One that holds something else by now stays. The last is DIR itself, if it was not
+# there.
+leave() {
+    for directory in $(printf '%s\n' "$@" | LC_ALL=C sort -ru); do
+        case $directory in
+        .) rmdir "$to" 2>/dev/null || : ;;
+        *) rmdir "$to/$directory" 2>/dev/null || : ;;
+        esac
+    done
 }
 
 # The first of the directories written into that belongs to another user than root, or that anybody can write.
@@ -79,24 +92,24 @@ list)
     ;;
 uninstall)
     [ -f "$to/$note" ] || fail "$to has no $note: this script installed nothing there"
-    directories=$(noted directory | LC_ALL=C sort -r)
-    for file in $(noted file) $note; do
+    directories=$(noted directory)
+    for file in $(noted file) $note.new $part $note; do
         rm -f "$to/$file"
     done
-    for directory in $directories; do
-        # One that holds something else by now stays. The last is DIR itself, if it was not there.
-        case $directory in
-        .) rmdir "$to" 2>/dev/null || : ;;
-        *) rmdir "$to/$directory" 2>/dev/null || : ;;
-        esac
-    done
+    leave $directories
     echo "removed from ${to:-/}"
     ;;
 install)
-    old=$(noted file)
-    if [ -z "$old" ] && [ -e "$to/bin/rdmatop" ]; then
-        fail "$to/bin/rdmatop is there, and not from this script: remove it, or choose another --prefix"
-    fi
+    old=$(noted file | tr '\n' ' ')
+    # Before anything is written: what others put there would be overwritten now, and removed by --uninstall.
+    for file in $(files); do
+        case " $old" in
+        *" $file "*) continue ;;
+        esac
+        if [ -e "$to/$file" ] || [ -h "$to/$file" ]; then
+            fail "$to/$file is there, and not from this script: remove it, or choose another --prefix"
+        fi
+    done
     directories=$(noted directory)
     for file in $(files) $note; do
         directory=$(dirname "$file")
@@ -106,11 +119,17 @@ install)
             directory=$(dirname "$directory")
         done
     done
+    # Until the note is in its place, a run that ends takes its directories away itself.
+    take_back() {
+        rm -f "$to/$note.new"
+        leave $directories
+    }
+    trap take_back EXIT
+    trap 'exit 1' HUP INT TERM
     # The directory above DIR has to be there: nobody would remove it.
     if ! { [ -d "$to/" ] || mkdir "$to"; } || ! mkdir -p "$to/$(dirname $note)"; then
         fail "cannot write below ${to:-/}: run it as root, or choose another --prefix"
     fi
-    # Written first: what an interrupted run left can be removed.
     {
         for file in $(files); do echo "file $file"; done
         for file in $old; do
@@ -119,11 +138,15 @@ install)
         for directory in $directories; do echo "directory $directory"; done | LC_ALL=C sort -u
     } >"$to/$note.new"
     mv -f "$to/$note.new" "$to/$note"
+    # From here on --uninstall removes all that this run has written, whatever ends it.
+    trap - EXIT HUP INT TERM
     for file in $(files); do
         mkdir -p "$to/$(dirname "$file")"
-        # Not in its place: a program that runs cannot be written to.
-        cp "$source/$file" "$to/$file.new"
-        mv -f "$to/$file.new" "$to/$file"
+        # Not in its place: a program that runs cannot be written to. And not beside it, where nobody would
+        # know a part of a file for ours.
+        rm -f "$to/$part"
+        cp "$source/$file" "$to/$part"
+        mv -f "$to/$part" "$to/$file"
     done
     for file in $old; do
         [ -f "$source/$file" ] || rm -f "$to/$file"

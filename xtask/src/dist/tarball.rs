@@ -64,10 +64,12 @@ fn tar(file: &Path, epoch: u64, directory: &Path) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
     use std::path::PathBuf;
     use std::{env, process};
 
     use super::*;
+    use crate::paths;
 
     /// Makes a tree whose files are created in the given order, with other permissions when `strict`.
     fn tree(name: &str, order: [&str; 3], strict: bool) -> PathBuf {
@@ -118,15 +120,38 @@ mod tests {
 
         /// Whether the script succeeded, and its output.
         fn run(&self, prefix: &Path, args: &[&str]) -> (bool, String) {
+            let output = self.script(prefix).args(args).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8(said).unwrap())
+        }
+
+        fn script(&self, prefix: &Path) -> Command {
             let mut script = Command::new("sh");
             script
                 .arg(self.0.join("unpacked/install.sh"))
                 .arg("--prefix")
-                .arg(prefix)
-                .args(args);
-            let output = script.output().unwrap();
-            let said = [output.stdout, output.stderr].concat();
-            (output.status.success(), String::from_utf8(said).unwrap())
+                .arg(prefix);
+            script
+        }
+
+        /// Runs the script until it has called `tool` so many times, when it gets the signal.
+        fn interrupted(&self, prefix: &Path, tool: &str, calls: usize, signal: &str) {
+            let tools = self.0.join("tools");
+            let real = paths::find_tool(&[tool]).unwrap();
+            let text = format!(
+                "#!/bin/sh\n{} \"$@\"\necho >>'{1}/calls'\n[ $(wc -l <'{1}/calls') != {calls} ] || kill -{signal} $PPID\n",
+                real.display(),
+                tools.display()
+            );
+            let _ = fs::remove_dir_all(&tools);
+            tree::write(&tools.join(tool), text.as_bytes()).unwrap();
+            fs::set_permissions(tools.join(tool), fs::Permissions::from_mode(0o755)).unwrap();
+            let path = env::var("PATH").unwrap();
+            let path = format!("{}:{path}", tools.display());
+            let output = self.script(prefix).env("PATH", path).output().unwrap();
+            assert!(!output.status.success(), "{tool} {calls}");
+            let called = fs::read_to_string(tools.join("calls")).unwrap();
+            assert_eq!(called.lines().count(), calls, "{tool}");
         }
 
         /// Returns all paths below the root.
@@ -226,6 +251,80 @@ mod tests {
             unpacked.there(),
             [""; 0],
             "also directories that the older one made"
+        );
+    }
+
+    #[test]
+    fn what_an_interrupted_run_left_can_be_removed_and_installed_over() {
+        let unpacked = Unpacked::new("interrupted", &FILES);
+        let prefix = unpacked.root().join("new");
+        for tool in ["cp", "mv"] {
+            for calls in 1..=FILES.len() {
+                unpacked.interrupted(&prefix, tool, calls, "KILL");
+                assert_ne!(unpacked.there(), [""; 0]);
+                let (well, said) = unpacked.run(&prefix, &["--uninstall"]);
+                assert!(well, "{said}");
+                assert_eq!(unpacked.there(), [""; 0], "{tool} {calls}");
+            }
+        }
+        // Before there is a note to tell what was written, the run takes it away itself.
+        unpacked.interrupted(&prefix, "mkdir", 2, "TERM");
+        assert_eq!(unpacked.there(), [""; 0]);
+
+        unpacked.interrupted(&prefix, "cp", 2, "KILL");
+        fs::set_permissions(
+            unpacked.0.join("unpacked/lib/rdmatop/stream"),
+            fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
+        assert!(
+            unpacked.run(&prefix, &[]).0,
+            "its own files are not those of others"
+        );
+        let mode = fs::metadata(prefix.join("lib/rdmatop/stream")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o755, "not that of what the first run left");
+        let names = unpacked.there().join(" ");
+        assert!(!names.contains(".new") && !names.contains(".part"), "{names}");
+        assert!(unpacked.run(&prefix, &["--uninstall"]).0);
+        assert_eq!(unpacked.there(), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_of_others_is_neither_overwritten_nor_removed() {
+        let unpacked = Unpacked::new("theirs", &FILES);
+        let root = unpacked.root();
+        for file in FILES {
+            for is_link in [false, true] {
+                let theirs = root.join(file);
+                fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+                if is_link {
+                    std::os::unix::fs::symlink("nowhere", &theirs).unwrap();
+                } else {
+                    fs::write(&theirs, "theirs").unwrap();
+                }
+                let before = unpacked.there();
+                let (well, said) = unpacked.run(&root, &[]);
+                assert!(
+                    !well && said.contains(file) && said.contains("not from this script"),
+                    "{said}"
+                );
+                assert_eq!(unpacked.there(), before, "nothing was written");
+                assert!(is_link || fs::read_to_string(&theirs).unwrap() == "theirs");
+                fs::remove_file(theirs).unwrap();
+            }
+        }
+        // One that a newer tarball would bring, while an older one is installed.
+        let newer = unpacked.0.join("unpacked/lib/rdmatop/newer");
+        assert!(unpacked.run(&root, &[]).0);
+        fs::write(&newer, "newer").unwrap();
+        fs::write(root.join("lib/rdmatop/newer"), "theirs").unwrap();
+        let before = unpacked.there();
+        assert!(!unpacked.run(&root, &[]).0);
+        assert_eq!(unpacked.there(), before);
+        assert!(unpacked.run(&root, &["--uninstall"]).0);
+        assert_eq!(
+            fs::read_to_string(root.join("lib/rdmatop/newer")).unwrap(),
+            "theirs"
         );
     }
 
