@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use super::linker::GLIBC;
-use super::tree::{PACKAGE, compress, said_by, write};
+use super::tree::{PACKAGE, SYSTEMD, compress, said_by, write};
 use crate::arch::Arch;
 
 /// The maintainer field of the package. A packager puts his own name here.
@@ -55,6 +56,11 @@ pub(super) fn make(prefix: &Path, arch: Arch, version: &str, epoch: u64, file: &
         &root.join("DEBIAN/control"),
         control(version, arch, bytes.div_ceil(1024)).as_bytes(),
     )?;
+    for (name, text) in scripts() {
+        let script = root.join("DEBIAN").join(name);
+        write(&script, text.as_bytes())?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    }
     // xz, as Debian 11 cannot read the default of newer tools. File times after the epoch are set to it.
     said_by(
         Command::new("dpkg-deb")
@@ -88,6 +94,49 @@ Description: live view of RDMA devices, processes and queue pairs
 ",
         arch.debian()
     )
+}
+
+/// Returns the scripts that dpkg runs when the package goes. Nothing runs when it is installed.
+fn scripts() -> [(&'static str, String); 2] {
+    let units = SYSTEMD.join(" ");
+    [
+        (
+            "prerm",
+            format!(
+                "\
+#!/bin/sh
+set -e
+# Before their program goes: rdmatop-lab.service takes its devices away when it is stopped.
+if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
+    deb-systemd-invoke stop {units} >/dev/null || :
+fi
+"
+            ),
+        ),
+        (
+            "postrm",
+            format!(
+                "\
+#!/bin/sh
+set -e
+if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl --system daemon-reload >/dev/null || :
+fi
+# What `systemctl enable` made. dpkg does not know these links, and deb-systemd-helper only its own.
+if [ \"$1\" = purge ]; then
+    for unit in {units}; do
+        for link in /etc/systemd/system/*.wants/$unit; do
+            [ -h \"$link\" ] || continue
+            rm -f \"$link\"
+            # As systemctl does, if it was the only one.
+            rmdir \"$(dirname \"$link\")\" 2>/dev/null || :
+        done
+    done
+fi
+"
+            ),
+        ),
+    ]
 }
 
 /// Makes the documents that Debian wants from those in `doc`.
@@ -129,6 +178,16 @@ fn documents(doc: &Path, version: &str, epoch: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scripts_stop_each_unit_and_are_shell() {
+        for (name, text) in scripts() {
+            for unit in SYSTEMD {
+                assert!(text.contains(unit), "{unit} in {name}");
+            }
+            said_by(Command::new("sh").args(["-n", "-c", &text])).unwrap();
+        }
+    }
 
     #[test]
     fn the_package_has_a_name_of_its_own_and_excludes_the_other_program() {

@@ -80,14 +80,29 @@ impl Wanted {
 /// The version of all crates of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Makes the artefacts of both machines and tries them, as before a release. Only root can make roots.
-pub(crate) fn whole() -> Result<u8> {
-    main(DistArgs {
+/// Makes the artefacts of both machines and tries them, as before a release, and returns what could not be
+/// tried here, and why.
+pub(crate) fn whole() -> Result<Vec<String>> {
+    let args = DistArgs {
         arch: Wanted::All,
-        roots: setup::is_root(),
+        roots: true,
         lint: true,
         twice: false,
-    })
+    };
+    args.install()?;
+    let mut roots = Vec::new();
+    let mut left_out = Vec::new();
+    for arch in Wanted::All.archs() {
+        match roots::possible(*arch) {
+            Ok(()) => roots.push(*arch),
+            Err(error) => left_out.push(format!(
+                "the packages for {} in roots of Debian: {error:#}",
+                arch.name()
+            )),
+        }
+    }
+    make_all(args, &roots)?;
+    Ok(left_out)
 }
 
 /// Packages, and what needs them.
@@ -138,13 +153,20 @@ impl DistArgs {
 
 /// Makes the artefacts in `target/dist`.
 pub(crate) fn main(args: DistArgs) -> Result<u8> {
+    let roots = if args.roots { args.arch.archs() } else { &[] };
+    make_all(args, roots)?;
+    Ok(0)
+}
+
+/// Makes the artefacts, and tries those for the machines `roots` in roots.
+fn make_all(args: DistArgs, roots: &[Arch]) -> Result<()> {
     // Fails before the build, which takes minutes, if an option cannot be carried out.
     if args.twice {
         twice::possible()?;
     }
     args.install()?;
-    if args.roots {
-        roots::possible()?;
+    for arch in roots {
+        roots::possible(*arch)?;
     }
     if args.lint {
         lint::possible()?;
@@ -169,12 +191,10 @@ pub(crate) fn main(args: DistArgs) -> Result<u8> {
     if args.twice {
         twice::compare(&out, &work, args.arch.name(), epoch)?;
     }
-    if args.roots {
-        for arch in args.arch.archs() {
-            roots::try_all(*arch, &out, &work, epoch)?;
-        }
+    for arch in roots {
+        roots::try_all(*arch, &out, &work, epoch)?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Makes the artefacts for one architecture. Returns which Debian packages are in the image.

@@ -1,5 +1,6 @@
 //! Installs, upgrades, removes and purges the packages in fresh Debian roots; nothing may be left behind.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,29 +24,19 @@ const RPM_SCRIPT: &str = include_str!("roots_rpm.sh");
 /// A version that sorts after the current one.
 const NEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "+next");
 
-/// Fails if root directories cannot be made here.
-pub(super) fn possible() -> Result<()> {
+/// Fails if root directories cannot be made here, or programs of `arch` cannot be started in them.
+pub(super) fn possible(arch: Arch) -> Result<()> {
     ensure!(setup::is_root(), "--roots changes roots, which root can alone");
     ensure!(
         paths::find_tool(&["mmdebstrap"]).is_some(),
         "--roots makes roots with mmdebstrap: apt-get install mmdebstrap"
     );
-    Ok(())
+    emulated(arch, Emulation::of).map(drop)
 }
 
 /// Tests the packages of `arch` in all suites. Programs of another machine run in emulation there.
 pub(super) fn try_all(arch: Arch, out: &Path, work: &Path, epoch: u64) -> Result<()> {
-    let _emulation = if arch.is_here() {
-        None
-    } else {
-        match Emulation::of(arch) {
-            Ok(emulation) => Some(emulation),
-            Err(error) => {
-                println!("{}: not tried in roots: {error:#}", arch.name());
-                return Ok(());
-            }
-        }
-    };
+    let _emulation = emulated(arch, Emulation::of)?;
     let package = out.join(deb::file_name(VERSION, arch));
     let newer = work.join(deb::file_name(NEXT, arch));
     let tree = work.join(format!("{PACKAGE}-{VERSION}-{}", arch.name()));
@@ -80,6 +71,21 @@ pub(super) fn try_all(arch: Arch, out: &Path, work: &Path, epoch: u64) -> Result
         return Ok(());
     }
     bail!("the package for {} failed in {}", arch.name(), failed.join(", "))
+}
+
+/// Makes an emulation of `arch`, which programs of this machine do not need.
+fn emulated<E>(arch: Arch, make: impl FnOnce(Arch) -> Result<E>) -> Result<Option<E>> {
+    if arch.is_here() {
+        return Ok(None);
+    }
+    make(arch).map(Some).with_context(|| {
+        format!(
+            "--roots starts programs of {} here, which needs QEMU and a kernel that lets root register it in \
+             binfmt_misc (on the host, if this is a container): mend that, or leave them out with --arch {}",
+            arch.name(),
+            env::consts::ARCH
+        )
+    })
 }
 
 /// Has the kernel start QEMU for programs of another machine, in whatever root directory, until it is
@@ -181,8 +187,12 @@ fn fresh(suite: &str, arch: Arch, work: &Path) -> Result<PathBuf> {
 fn in_root(root: &Path, packages: [&PathBuf; 3], tarball: &Path) -> Result<String> {
     let tried = root.join("try");
     fs::create_dir_all(&tried).with_context(|| format!("cannot create {}", tried.display()))?;
-    let mut chroot = Command::new("chroot");
-    chroot.arg(root).args(["sh", "-c", SCRIPT, "try"]);
+    // The script mounts /proc for a while, which goes with it.
+    let mut chroot = Command::new("unshare");
+    chroot
+        .args(["--mount", "chroot"])
+        .arg(root)
+        .args(["sh", "-c", SCRIPT, "try"]);
     for (file, name) in packages.iter().zip(["this.deb", "next.deb", "other.deb"]) {
         fs::copy(file, tried.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
         chroot.arg(format!("/try/{name}"));
@@ -211,4 +221,32 @@ fn passed(script: &mut Command) -> Result<String> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn roots_of_a_machine_that_cannot_be_emulated_are_an_error() {
+        for arch in [Arch::X86_64, Arch::Aarch64] {
+            let made = emulated(arch, |_| Err::<(), _>(anyhow!("no QEMU")));
+            if arch.is_here() {
+                assert_eq!(made.unwrap(), None);
+            } else {
+                let said = format!("{:#}", made.unwrap_err());
+                let remedy = format!("--arch {}", env::consts::ARCH);
+                assert!(said.contains(&remedy) && said.ends_with("no QEMU"), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_scripts_are_shell() {
+        for script in [SCRIPT, RPM_SCRIPT] {
+            said_by(Command::new("sh").args(["-n", "-c", script])).unwrap();
+        }
+    }
 }

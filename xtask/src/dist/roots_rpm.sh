@@ -10,8 +10,13 @@ in_root() {
     rpm --root "$root" --dbpath /try/rpm/db "$@"
 }
 
+# All files, with the targets of links, and the sizes and content of files.
 listing() {
-    (cd "$root" && find . -xdev -path ./try -prune -o -printf '%p %y %m\n' | sort)
+    (
+        cd "$root"
+        find . -xdev -path ./try -prune -o \( -type f -printf '%p %y %m %s\n' -o -printf '%p %y %m %l\n' \)
+        find . -xdev -path ./try -prune -o -type f -exec sha256sum {} +
+    ) | sort
 }
 
 # Builds an empty package whose spec has the lines of stdin, too.
@@ -36,7 +41,9 @@ grep -q 'libc.so.6(GLIBC_2.28)' "$try/refused"
 # root, and nothing else.
 for library in libc.so.6 libdl.so.2 libm.so.6 libpthread.so.0; do
     find -L "$root/lib" -name $library | head -1
-done | /usr/lib/rpm/elfdeps --provides | sort -u | sed 's/^/Provides: /' | empty glibc-of-the-root
+done | /usr/lib/rpm/elfdeps --provides | sort -u | sed 's/^/Provides: /' >"$try/provides"
+# The shell of the script that runs when the package goes.
+echo 'Provides: /bin/sh' | cat - "$try/provides" | empty glibc-of-the-root
 in_root --install --ignorearch "$try/glibc-of-the-root.rpm"
 in_root --install --ignorearch "$try/this.rpm"
 in_root --verify rdmatop-bpf
@@ -54,7 +61,16 @@ grep -q 'conflicts with' "$try/refused"
 in_root --upgrade --ignorearch "$try/next.rpm"
 [ "$(in_root --query --queryformat '%{VERSION}' rdmatop-bpf)" = "$4" ]
 in_root --verify rdmatop-bpf
+# This root has no systemctl: one that writes down what it is asked. An upgrade asks nothing.
+printf '#!/bin/sh\necho "$*" >>/try/rpm/asked\n' >"$root/usr/bin/systemctl"
+chmod 755 "$root/usr/bin/systemctl"
+in_root --upgrade --oldpackage --ignorearch "$try/this.rpm"
+[ ! -e "$try/asked" ]
 in_root --erase rdmatop-bpf
+for unit in check.service check.timer lab.service; do
+    grep -q "disable --now.* rdmatop-$unit" "$try/asked"
+done
+rm "$root/usr/bin/systemctl"
 in_root --erase glibc-of-the-root
 listing >"$try/after"
 diff "$try/before" "$try/after"

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::deb::MAINTAINER;
-use super::tree::{self, PACKAGE, said_by};
+use super::tree::{self, PACKAGE, SYSTEMD, said_by};
 use crate::arch::Arch;
 
 /// Settings of rpmbuild: files stay unchanged, equal trees make equal bytes, and RHEL 8 can unpack them.
@@ -112,11 +112,19 @@ chmod -R u=rwX,go=rX '%{{buildroot}}'
 %license /usr/share/doc/{PACKAGE}/LICENSE*
 %license /usr/share/doc/{PACKAGE}/THIRD-PARTY
 
+# Only when the package goes, not when a newer one takes its place. In a root where no systemd runs systemctl
+# stops nothing, and disables.
+%preun
+if [ \"$1\" = 0 ] && command -v systemctl >/dev/null; then
+    systemctl --no-reload --quiet disable --now {units} || :
+fi
+
 %changelog
 * {day} {MAINTAINER} - {version}-1
 - Version {version}: CHANGELOG.md says what is new.
 ",
         prefix = prefix.display(),
+        units = SYSTEMD.join(" "),
         directories = DIRECTORIES.join("\n%dir "),
     )
 }
@@ -134,6 +142,7 @@ mod tests {
             "Conflicts: rdmatop",
             "%dir /usr/share/doc/rdmatop-bpf",
             "%dir /usr/share/zsh",
+            "    systemctl --no-reload --quiet disable --now rdmatop-check.service rdmatop-check.timer rdmatop-lab.service || :",
             "%dir /usr/share/zsh/site-functions",
             "* Tue Nov 14 2023 rdmatop maintainers <rdmatop@localhost> - 1.2.3-1",
         ] {

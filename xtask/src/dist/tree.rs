@@ -26,6 +26,13 @@ const TRAFFIC: &str = "lib/rdmatop";
 /// Where systemd looks for units below /usr and /usr/local.
 const UNITS: &str = "lib/systemd/system";
 
+/// The units, which a package stops and disables when it goes.
+pub(super) const SYSTEMD: [&str; 3] = [
+    "rdmatop-check.service",
+    "rdmatop-check.timer",
+    "rdmatop-lab.service",
+];
+
 /// The inputs of [`lay`].
 pub(super) struct Parts<'a> {
     /// rdmatop.
@@ -52,10 +59,11 @@ pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
             &dir.join(TRAFFIC).join(file.file_name().unwrap_or_default()),
         )?;
     }
-    for file in files(&paths::repo().join("deploy/systemd"))? {
-        if file.extension().is_none_or(|end| end != "md") {
-            copy(&file, &dir.join(UNITS).join(file.file_name().unwrap_or_default()))?;
-        }
+    for unit in SYSTEMD {
+        copy(
+            &paths::repo().join("deploy/systemd").join(unit),
+            &dir.join(UNITS).join(unit),
+        )?;
     }
     let man = dir.join("share/man/man1");
     fs::create_dir_all(&man).with_context(|| format!("cannot create {}", man.display()))?;
@@ -132,4 +140,17 @@ pub(crate) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(output.stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_unit_is_left_out() {
+        let mut there = files(&paths::repo().join("deploy/systemd")).unwrap();
+        there.retain(|file| file.extension().is_none_or(|end| end != "md"));
+        let names = there.iter().filter_map(|file| file.file_name()?.to_str());
+        assert_eq!(names.collect::<Vec<_>>(), SYSTEMD);
+    }
 }
