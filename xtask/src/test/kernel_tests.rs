@@ -217,6 +217,19 @@ skips::f: test
     }
 
     #[test]
+    fn what_a_missing_capability_costs_is_tested_by_default_and_on_one_kernel() {
+        const TEST: &str = "privileges::each_capability_that_is_taken_away_costs_what_the_page_says";
+        for series in kernel::all(Arch::X86_64) {
+            assert_eq!(
+                is_for(TEST, *series),
+                series.name == EVERYTHING,
+                "{}",
+                series.name
+            );
+        }
+    }
+
+    #[test]
     fn the_modules_of_the_short_list_for_aarch64_run_whole_on_each_of_its_kernels() {
         let all = by_module(LIST);
         let kernels = kernel::all(Arch::Aarch64);

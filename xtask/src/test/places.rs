@@ -117,9 +117,6 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // judgement::qps_that_nobody_connects_are_stuck_in_the_text_and_in_the_json has the same queue pairs, and
     // the rule is tested in simulated time.
     "findings::qps_that_nobody_connects_are_found_by_state_alone",
-    // Ten starts of rdmatop. examples::what_the_daemon_set_gives_its_pod_is_enough_and_less_is_told takes
-    // away the same two capabilities whose absence is reported.
-    "privileges::each_capability_that_is_taken_away_costs_what_the_page_says",
     // Two and a half minutes of traffic. The rule is tested in simulated time (model/findings/tests);
     // latencies of work requests are compared with the program's own clock by
     // exact::latencies_agree_with_the_program_s_own_clock.
