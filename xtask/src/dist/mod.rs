@@ -282,6 +282,7 @@ fn sums(out: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::kernel;
 
     #[test]
     fn what_the_options_need_is_installed_and_nothing_else() {
@@ -302,6 +303,24 @@ mod tests {
         assert!(has(&of(true, false, true), "mmdebstrap") && !has(&of(true, false, true), "lintian"));
         assert!(has(&of(false, true, true), "rpmlint") && !has(&of(false, true, true), "mmdebstrap"));
         assert!(has(&of(false, false, false), "rustc-web"), "a fresh clone");
+    }
+
+    #[test]
+    fn the_public_ci_may_emulate_and_tries_each_kernel() {
+        let file = paths::repo().join(".github/workflows/ci.yml");
+        let text = fs::read_to_string(file).unwrap();
+        let of = |command: &str| {
+            let mut jobs = text.split("\n\n  ").filter(|job| job.contains(command));
+            jobs.next().unwrap_or_default().to_owned()
+        };
+        for command in ["cargo xtask dist", "cargo xtask test --everywhere"] {
+            assert!(of(command).contains("options: --privileged"), "{command}");
+        }
+        let words = of("--arch aarch64");
+        let words: Vec<&str> = words.split_whitespace().collect();
+        for series in kernel::all(Arch::Aarch64) {
+            assert!(words.contains(&series.name), "{}", series.name);
+        }
     }
 
     #[test]
