@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packages_of_an_image_are_told_by_version_and_digest_and_no_others_are_taken() {
+    fn packages_of_an_image_are_told_with_digests_and_no_others_are_taken() {
         let dir = std::env::temp_dir().join(format!("xtask-oci-debs-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
