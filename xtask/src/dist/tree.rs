@@ -83,12 +83,26 @@ pub(super) fn lay(dir: &Path, parts: &Parts<'_>) -> Result<()> {
         "LICENSE-MIT",
         "LICENSE-APACHE",
     ] {
-        let text = fs::read(paths::repo().join(file)).with_context(|| format!("cannot read {file}"))?;
-        write(&doc.join(file), &text)?;
+        let mut text =
+            fs::read_to_string(paths::repo().join(file)).with_context(|| format!("cannot read {file}"))?;
+        if file == "README.md" {
+            text = says_where_pages_are(&text);
+        }
+        write(&doc.join(file), text.as_bytes())?;
     }
     write(
         &doc.join("THIRD-PARTY"),
         licences::of_dependencies(parts.crates)?.as_bytes(),
+    )
+}
+
+/// Adds to the README, below its heading, why its links lead nowhere where it is installed.
+fn says_where_pages_are(readme: &str) -> String {
+    let (heading, rest) = readme.split_once('\n').unwrap_or((readme, ""));
+    format!(
+        "{heading}\n\nThe source of version {} has what this page refers to and a package has not: docs, deploy, examples, \
+         ARCHITECTURE.md and CONTRIBUTING.md.\n{rest}",
+        super::VERSION
     )
 }
 
@@ -145,6 +159,27 @@ pub(crate) fn said_by(command: &mut Command) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_installed_readme_says_where_the_pages_are_that_it_refers_to() {
+        let readme = fs::read_to_string(paths::repo().join("README.md")).unwrap();
+        let installed = says_where_pages_are(&readme);
+        let note = installed.lines().nth(2).unwrap();
+        assert!(note.contains(super::super::VERSION), "{note}");
+        let shipped = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"];
+        let links = installed
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+            let (first, _) = link.split_once('/').unwrap_or((link, ""));
+            assert!(
+                shipped.contains(&link) || note.contains(first),
+                "{link} in {note}"
+            );
+        }
+        assert!(installed.ends_with(readme.split_once('\n').unwrap().1));
+    }
 
     #[test]
     fn no_unit_is_left_out() {
