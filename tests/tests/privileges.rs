@@ -72,8 +72,8 @@ fn the_right_to_change_counters_is_kept_where_it_was_asked_for() -> Result<()> {
 
 /// What docs/install.md ("Rights") says of each capability, at two levels of `kernel.perf_event_paranoid`.
 /// What only the owner of a file in /proc may read takes two of them, and is known of a user's process with
-/// all the others. CAP_SYS_NICE is missing in every case, and no note tells of it: without it a program may be
-/// skipped on Linux 7, by chance, and such skips are counted.
+/// all the others. CAP_SYS_NICE is missing in every case, and no note tells of it: without it a program may
+/// be skipped on Linux 7, by chance, and such skips are counted.
 #[test]
 fn each_capability_that_is_taken_away_costs_what_the_page_says() -> Result<()> {
     const ALL: [&str; 6] = [

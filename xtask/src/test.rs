@@ -58,8 +58,8 @@ pub(crate) struct TestArgs {
     /// longer. Else every test runs on one kernel, on the others what the kernel decides, and two tests on
     /// Linux 6.12 for aarch64. With --kernel all tests run on the kernels that are named. It also runs the
     /// whole modules of the short list of --arch aarch64 on each of that machine's kernels, compares
-    /// docs/kernels.md with Debian's packages and with the lab's kernels (`cargo xtask kernels --verify`), and
-    /// makes and tries the files of a release (`cargo xtask dist --roots --lint`)
+    /// docs/kernels.md with Debian's packages and with the lab's kernels (`cargo xtask kernels --verify`),
+    /// and makes and tries the files of a release (`cargo xtask dist --roots --lint`)
     #[arg(long)]
     everywhere: bool,
     /// Kernel tests only
@@ -194,8 +194,8 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
     finish(&parts, &left_out, asked.filter)
 }
 
-/// Compares docs/kernels.md with Debian's packages and the lab's kernels, which take hundreds of megabytes and
-/// a guest each.
+/// Compares docs/kernels.md with Debian's packages and the lab's kernels, which take hundreds of megabytes
+/// and a guest each.
 fn what_is_attached() -> Part {
     const NAME: &str = "docs/kernels.md";
     let started = Instant::now();

@@ -205,9 +205,9 @@ fn marks(page: &str) -> BTreeMap<&str, Verdicts<'_>> {
         } else if let Some(list) = line.strip_prefix(EVERYWHERE) {
             for program in list.trim_end_matches('.').split(", ") {
                 let program = program.trim_matches('`');
-                columns.iter_mut().for_each(|(_, marks)| {
+                for (_, marks) in &mut columns {
                     marks.insert(program, "yes");
-                });
+                }
             }
         }
     }

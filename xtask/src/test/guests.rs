@@ -62,8 +62,8 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     /// Which tests run on each kernel. Who names kernels wants all tests on them. On aarch64, where all tests
-    /// take hours, only who asks for that or names tests; beside the guests of x86-64 the modules of its short
-    /// list run whole.
+    /// take hours, only who asks for that or names tests; beside the guests of x86-64 the modules of its
+    /// short list run whole.
     fn extent(&self) -> Extent {
         let named = match self.arch {
             Arch::X86_64 => !self.kernels.is_empty(),

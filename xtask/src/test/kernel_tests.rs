@@ -230,7 +230,7 @@ skips::f: test
     }
 
     #[test]
-    fn the_modules_of_the_short_list_for_aarch64_run_whole_on_each_of_its_kernels() {
+    fn modules_of_the_short_list_for_aarch64_run_whole_on_each_kernel() {
         let all = by_module(LIST);
         let kernels = kernel::all(Arch::Aarch64);
         let keys: Vec<String> = kernels.iter().map(|series| series.key()).collect();
