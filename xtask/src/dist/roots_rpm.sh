@@ -68,7 +68,7 @@ in_root --upgrade --oldpackage --ignorearch "$try/this.rpm"
 [ ! -e "$try/asked" ]
 in_root --erase rdmatop-bpf
 for unit in check.service check.timer lab.service; do
-    grep -q "disable --now.* rdmatop-$unit" "$try/asked"
+    grep -q "disable .*rdmatop-$unit" "$try/asked"
 done
 rm "$root/usr/bin/systemctl"
 in_root --erase glibc-of-the-root

@@ -112,11 +112,12 @@ chmod -R u=rwX,go=rX '%{{buildroot}}'
 %license /usr/share/doc/{PACKAGE}/LICENSE*
 %license /usr/share/doc/{PACKAGE}/THIRD-PARTY
 
-# Only when the package goes, not when a newer one takes its place. In a root where no systemd runs systemctl
-# stops nothing, and disables.
+# Only when the package goes, not when a newer one takes its place. Where no systemd runs `disable --now` would
+# fail before it disables.
 %preun
 if [ \"$1\" = 0 ] && command -v systemctl >/dev/null; then
-    systemctl --no-reload --quiet disable --now {units} || :
+    [ ! -d /run/systemd/system ] || systemctl --quiet stop {units} || :
+    systemctl --no-reload --quiet disable {units} || :
 fi
 
 %changelog
@@ -142,7 +143,7 @@ mod tests {
             "Conflicts: rdmatop",
             "%dir /usr/share/doc/rdmatop-bpf",
             "%dir /usr/share/zsh",
-            "    systemctl --no-reload --quiet disable --now rdmatop-check.service rdmatop-check.timer rdmatop-lab.service || :",
+            "    systemctl --no-reload --quiet disable rdmatop-check.service rdmatop-check.timer rdmatop-lab.service || :",
             "%dir /usr/share/zsh/site-functions",
             "* Tue Nov 14 2023 rdmatop maintainers <rdmatop@localhost> - 1.2.3-1",
         ] {
