@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_that_a_page_refers_to_is_there_and_each_names_program_and_version() {
+    fn every_page_that_is_referred_to_is_there_and_each_names_the_version() {
         let pages = pages();
         let mut referred = BTreeSet::new();
         for (name, page) in &pages {
