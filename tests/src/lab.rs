@@ -83,6 +83,16 @@ pub fn skip(name: &str, reason: &str) {
     say(&format!("SKIPPED {name}: {reason}"));
 }
 
+/// Whether a test can compile a program here; if not, prints that it is skipped. The guests of other machines
+/// have no compiler.
+pub fn has_compiler(test: &str) -> bool {
+    let there = Command::new("cc").arg("--version").output().is_ok();
+    if !there {
+        skip(test, "no C compiler in this guest");
+    }
+    there
+}
+
 /// Returns the names of the RDMA devices in sysfs.
 pub fn devices() -> Result<Vec<String>> {
     let mut names = Vec::new();

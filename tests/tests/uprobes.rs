@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use rdmatop_tests::{
     child::{Child, output},
     kernel::leaves_nothing,
-    lab::Lab,
+    lab::{self, Lab},
     perftest::{Account, Perftest},
     rdmatop::{self, Window},
     snapshot::{Row, Snapshot},
@@ -297,8 +297,7 @@ fn ping(program: &Path, seconds: &str) -> Result<Vec<(u32, u32)>> {
     Ok(sides)
 }
 
-/// Programs in a container, with a replaced library, statically linked, killed while posting, and a child of
-/// fork(2).
+/// Programs in a container, with a replaced library, killed while posting, and a child of fork(2).
 #[test]
 fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     const POSTS: [u64; 2] = [300, 200];
@@ -307,9 +306,8 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     };
     let idle = standing()?;
     let library = library(idle.child.pid())?;
-    let files = ["librxe-container.so", "librxe-replaced.so", "librxe-static"];
-    let [container, replaced, linked] = files.map(|name| std::env::temp_dir().join(name));
-    statically_linked(&linked)?;
+    let files = ["librxe-container.so", "librxe-replaced.so"];
+    let [container, replaced] = files.map(|name| std::env::temp_dir().join(name));
     let own = [
         in_a_container(&library, &container, POSTS[0])?,
         in_a_container(&library, &replaced, POSTS[1])?,
@@ -329,12 +327,9 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     let posting = killed.ready()?;
     killed.child.signal(libc::SIGKILL)?;
     killed.child.wait(PATIENCE)?;
-    let sides = ping(&linked, "3")?;
     let (probed, kernel) = (probed.close()?, kernel.close()?);
     idle.finish()?;
     fs::remove_file(container)?;
-    fs::remove_file(linked)?;
-    let posted = |sample: &Snapshot, pid, qpn| -> Result<u64> { total(sample.qp(pid, qpn)?, "tx_wr_posted") };
     for (ready, count) in ready.iter().zip(POSTS) {
         let (pid, qpn) = (id(ready, "pid")?, id(ready, "qpn")?);
         let row = probed.qp(pid, qpn)?;
@@ -350,14 +345,6 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     println!("killed: {ours} posts by probes, {theirs} in the kernel");
     // The last call may not have returned.
     ensure!(ours <= theirs && theirs - ours <= 1, "{ours} of {theirs}");
-    for (pid, qpn) in sides {
-        let row = probed.qp(pid, qpn)?;
-        // The program is no system library: each process is probed only once it is seen.
-        ensure!(row.is("since_attach"), "{row:?}");
-        let (ours, theirs) = (total(row, "tx_wr_posted")?, posted(&kernel, pid, qpn)?);
-        println!("statically linked: {ours} posts by probes, {theirs} in the kernel");
-        ensure!(ours <= theirs && ours > 0, "{ours} of {theirs}");
-    }
     let uprobes = &probed.value()["health"]["uprobes"];
     println!("{uprobes}");
     ensure!(uprobes["unmatched"].as_u64() >= Some(1), "{uprobes}");
@@ -367,6 +354,41 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
         "{uprobes}"
     );
     Ok(())
+}
+
+/// The program is no system library: each process is probed only once it is seen.
+#[test]
+fn posts_of_a_statically_linked_program_are_counted() -> Result<()> {
+    const NAME: &str = "uprobes of a statically linked program";
+    let Some(_lab) = Lab::enter_data_path(NAME) else {
+        return Ok(());
+    };
+    if !lab::has_compiler(NAME) {
+        return Ok(());
+    }
+    let idle = standing()?;
+    let program = std::env::temp_dir().join("librxe-static");
+    statically_linked(&program)?;
+    let probed = probing(2)?;
+    let kernel = Window::open(&[])?;
+    let sides = ping(&program, "3")?;
+    let (probed, kernel) = (probed.close()?, kernel.close()?);
+    idle.finish()?;
+    fs::remove_file(program)?;
+    for (pid, qpn) in sides {
+        let row = probed.qp(pid, qpn)?;
+        ensure!(row.is("since_attach"), "{row:?}");
+        let (ours, theirs) = (total(row, "tx_wr_posted")?, posted(&kernel, pid, qpn)?);
+        println!("{ours} posts by probes, {theirs} in the kernel");
+        ensure!(ours <= theirs && ours > 0, "{ours} of {theirs}");
+    }
+    let uprobes = &probed.value()["health"]["uprobes"];
+    ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    Ok(())
+}
+
+fn posted(sample: &Snapshot, pid: u32, qpn: u32) -> Result<u64> {
+    total(sample.qp(pid, qpn)?, "tx_wr_posted")
 }
 
 /// Starts a user's program that claims to post with other functions than it does.

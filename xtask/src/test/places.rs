@@ -110,6 +110,7 @@ pub(super) const ONLY_EVERYWHERE: &[&str] = &[
     // uprobes::a_file_that_a_program_has_under_another_name shows that a program's own file is found and
     // counted; uprobes_loads has libraries that come later.
     "uprobes::programs_with_a_library_of_their_own_are_counted",
+    "uprobes::posts_of_a_statically_linked_program_are_counted",
     // attach::work_requests_are_counted_before_and_after_the_driver_was_reloaded attaches anew, too.
     "attach::counts_go_on_when_programs_are_attached_anew",
     // findings::healthy_traffic_has_no_findings shows the same of perftest's traffic.
