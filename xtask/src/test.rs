@@ -197,55 +197,41 @@ pub(crate) fn main(args: &TestArgs) -> Result<u8> {
 /// Compares docs/kernels.md with Debian's packages and the lab's kernels, which take hundreds of megabytes
 /// and a guest each.
 fn what_is_attached() -> Part {
-    const NAME: &str = "docs/kernels.md";
     let started = Instant::now();
     let checked = program(Profile::Release).and_then(|rdmatop| kernels::check(&rdmatop));
-    part_of_kernels(NAME, checked, started.elapsed().as_secs_f64())
-}
-
-/// Returns the part of a comparison: one test that passed, failed, or was skipped with its reason printed.
-fn part_of_kernels(name: &str, checked: Result<kernels::Checked>, seconds: f64) -> Part {
-    let mut outcome = Outcome::default();
-    match checked {
-        Ok(kernels::Checked::Alike) => outcome.counts.passed += 1,
-        Ok(kernels::Checked::Skipped(why)) => {
-            println!("SKIPPED {name}: {why}");
-            outcome.counts.skipped += 1;
-        }
-        Err(error) => outcome = cannot(name, &format!("{error:#}")).outcome,
-    }
-    Part {
-        name: name.into(),
-        outcome,
-        seconds,
-    }
+    let tried = checked.map(|checked| match checked {
+        kernels::Checked::Alike => (1, Vec::new()),
+        kernels::Checked::Skipped(why) => (0, vec![why]),
+    });
+    one_part("docs/kernels.md", tried, started)
 }
 
 /// Makes the files of a release and tries them, after the guests: its builds keep all CPUs busy.
 fn release_files() -> Part {
-    const NAME: &str = "files of a release";
     let started = Instant::now();
-    let made = dist::whole();
-    part_of_files(NAME, made, started.elapsed().as_secs_f64())
+    let tried = dist::whole().map(|left_out| (1, left_out));
+    one_part("files of a release", tried, started)
 }
 
-/// Returns the part of the files of a release: one that passed or failed, and what could not be tried here.
-fn part_of_files(name: &str, made: Result<Vec<String>>, seconds: f64) -> Part {
-    let mut outcome = Outcome::default();
-    match made {
-        Ok(left_out) => {
-            outcome.counts.passed += 1;
+/// Returns the part of a command: how many tests passed, and what could not be tried here, which is printed
+/// and counted as skipped.
+fn one_part(name: &str, tried: Result<(u64, Vec<String>)>, started: Instant) -> Part {
+    let outcome = match tried {
+        Ok((passed, left_out)) => {
+            let mut outcome = Outcome::default();
+            outcome.counts.passed = passed;
             for what in left_out {
                 println!("SKIPPED {name}: {what}");
                 outcome.counts.skipped += 1;
             }
+            outcome
         }
-        Err(error) => outcome = cannot(name, &format!("{error:#}")).outcome,
-    }
+        Err(error) => cannot(name, &format!("{error:#}")).outcome,
+    };
     Part {
         name: name.into(),
         outcome,
-        seconds,
+        seconds: started.elapsed().as_secs_f64(),
     }
 }
 
@@ -787,29 +773,15 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_release_that_were_not_tried_are_counted_as_skipped() {
-        let counts = |made| {
-            let counts = part_of_files("files", made, 1.0).outcome.counts;
+    fn what_was_not_tried_is_counted_as_skipped_and_an_error_as_a_failure() {
+        let counts = |tried| {
+            let counts = one_part("files", tried, Instant::now()).outcome.counts;
             (counts.passed, counts.failed, counts.skipped)
         };
-        assert_eq!(counts(Ok(Vec::new())), (1, 0, 0));
-        assert_eq!(counts(Ok(vec!["no QEMU".into()])), (1, 0, 1));
+        assert_eq!(counts(Ok((1, Vec::new()))), (1, 0, 0));
+        assert_eq!(counts(Ok((1, vec!["no QEMU".into()]))), (1, 0, 1));
+        assert_eq!(counts(Ok((0, vec!["no network".into()]))), (0, 0, 1));
         assert_eq!(counts(Err(anyhow!("no zig"))), (0, 1, 0));
-    }
-
-    #[test]
-    fn a_page_that_is_old_fails_and_one_that_cannot_be_compared_is_skipped() {
-        let counts = |checked| {
-            let part = part_of_kernels("page", checked, 1.0);
-            let counts = part.outcome.counts;
-            (counts.passed, counts.failed, counts.skipped)
-        };
-        assert_eq!(counts(Ok(kernels::Checked::Alike)), (1, 0, 0));
-        assert_eq!(
-            counts(Ok(kernels::Checked::Skipped("no network".into()))),
-            (0, 0, 1)
-        );
-        assert_eq!(counts(Err(anyhow!("old"))), (0, 1, 0));
     }
 
     #[test]
