@@ -137,8 +137,8 @@ pub struct Preemption {
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 
 impl Preemption {
-    /// Makes the kernel preempt tasks inside system calls; `None`, and a printed skip of `test`, where its mode
-    /// is that of its build, as on Debian's arm64 kernels.
+    /// Makes the kernel preempt tasks inside system calls. Returns `None` and prints that `test` is skipped
+    /// where its mode is that of its build, as on Debian's arm64 kernels.
     pub fn full(test: &str) -> Result<Option<Self>> {
         let version = fs::read_to_string("/proc/version").context("/proc/version")?;
         if !version.contains("PREEMPT_DYNAMIC") {
