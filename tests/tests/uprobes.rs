@@ -356,7 +356,7 @@ fn programs_with_a_library_of_their_own_are_counted() -> Result<()> {
     Ok(())
 }
 
-/// The program is no system library: each process is probed only once it is seen.
+/// rdmatop attaches probes to such a program for each process, and only once it has seen the process.
 #[test]
 fn posts_of_a_statically_linked_program_are_counted() -> Result<()> {
     const NAME: &str = "uprobes of a statically linked program";
@@ -384,9 +384,14 @@ fn posts_of_a_statically_linked_program_are_counted() -> Result<()> {
     }
     let uprobes = &probed.value()["health"]["uprobes"];
     ensure!(uprobes["off"].is_null() && uprobes["missed"] == 0, "{uprobes}");
+    ensure!(
+        uprobes["failures"].as_array().is_some_and(Vec::is_empty),
+        "{uprobes}"
+    );
     Ok(())
 }
 
+/// Returns how many work requests of a queue pair a sample has.
 fn posted(sample: &Snapshot, pid: u32, qpn: u32) -> Result<u64> {
     total(sample.qp(pid, qpn)?, "tx_wr_posted")
 }

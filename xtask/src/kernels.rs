@@ -131,9 +131,9 @@ pub(crate) fn main(args: &KernelsArgs) -> Result<u8> {
 
 /// The end of [`check`] where nothing differs.
 pub(crate) enum Checked {
-    /// All was compared.
+    /// The page and the lab's kernels were compared, and nothing differs.
     Alike,
-    /// Nothing was, because the packages cannot be fetched here.
+    /// Nothing was compared, because the packages cannot be fetched here, and why.
     Skipped(String),
 }
 

@@ -57,7 +57,7 @@ mod tests {
         insta::assert_snapshot!(page);
     }
 
-    /// All pages by their names.
+    /// Writes all pages, and returns their texts by the names of their files.
     fn pages() -> BTreeMap<String, String> {
         let dir = tempfile::tempdir().unwrap();
         write_pages(dir.path()).unwrap();

@@ -35,7 +35,7 @@ const LICENCES: [(&str, &str); 3] = [
     ("glibc", "lib/libc/glibc/LICENSES"),
 ];
 
-/// The requirement for pip.
+/// Returns the line of pip's list that names zig, its version and the hashes of its wheels.
 fn requirement() -> String {
     let hashes = WHEELS.map(|(_, hash)| format!(" --hash=sha256:{hash}"));
     format!("ziglang=={VERSION}{}\n", hashes.concat())

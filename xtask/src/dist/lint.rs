@@ -25,7 +25,7 @@ const TOOLS: [&str; 2] = ["lintian", "rpmlint"];
 /// What a distribution with RPM configures, and Debian's rpmlint lacks.
 const SETTINGS: &str = "CompressExtension = \"gz\"\nValidLicenses = [\"MIT\", \"Apache-2.0\"]\n";
 
-/// Fails if a linter is missing.
+/// Returns an error with the remedy if one of the linters is missing.
 pub(super) fn possible() -> Result<()> {
     all_there(|tool| paths::find_tool(&[tool]).is_some())
 }

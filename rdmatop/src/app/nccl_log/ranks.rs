@@ -179,6 +179,7 @@ struct Looks<'a> {
     reader: DetailReader,
     /// Nothing more is read after this.
     until: Instant,
+    /// Bounds how long the search asks whose the processes are.
     users: Users,
     /// By PID; `None`: it has ended.
     known: BTreeMap<u32, Option<Seen>>,
@@ -202,6 +203,7 @@ impl Looks<'_> {
         let (candidate, user, open) = self.known[&one.key.pid].as_ref()?;
         let has_path = logs.iter().any(|log| self.inputs[*log].path.is_some());
         let open = open.as_ref().filter(|_| has_path);
+        // A user that was not asked for is another one: the number of such a process proves nothing.
         let of_another = |log: &usize| {
             let owner = self.inputs[*log].owner;
             owner.is_some_and(|owner| ![0, *user].contains(&owner))
@@ -392,6 +394,38 @@ mod tests {
                 "{owner:?} {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_process_whose_user_was_not_asked_for_may_be_another_user_s() {
+        let fake = Fake::new();
+        let root = fake.root();
+        let process = Numbered {
+            key: ProcKey { pid: 7, start: 1 },
+            own: 7,
+            comm: "python3".into(),
+            nested: false,
+        };
+        let of_another = |owner, user| {
+            let input = Input {
+                owner,
+                ..Input::default()
+            };
+            let mut looks = Looks {
+                root: &root,
+                inputs: &[input],
+                clocks: Clocks::now(&root),
+                reader: DetailReader::new(root.clone()),
+                until: Instant::now() + PATIENCE,
+                users: Users::default(),
+                known: BTreeMap::from([(7, Some((Candidate::default(), user, None)))]),
+            };
+            looks.candidate(&process, &[0], |_| true).unwrap().of_another
+        };
+        assert!(of_another(Some(1000), u32::MAX) && of_another(Some(1000), 1001));
+        assert!(
+            !of_another(Some(1000), 1000) && !of_another(Some(0), u32::MAX) && !of_another(None, u32::MAX)
+        );
     }
 
     #[test]
