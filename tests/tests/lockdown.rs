@@ -1,5 +1,5 @@
 //! Kernel lockdown. It cannot be lifted before the next boot: this is the last test of its guest
-//! (`xtask/src/test.rs`).
+//! (`xtask/src/test/places.rs`).
 
 use std::{fs, path::Path};
 
